@@ -1,1 +1,1 @@
-"""A bisection from what was asked to its answer: the session, the loop, the two strategies."""
+"""A bisection from request to answer: the session, the loop and the two strategies."""

@@ -1,4 +1,4 @@
-"""A bisection on the loop: its step with the record, git's bisection and fio's logs beside it; decides nothing."""
+"""A bisection on the loop: it connects the step to the record, git's bisection and fio's logs, and decides nothing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ from bisector.trial.runner import TrialRequest
 
 @dataclass(slots=True)
 class GitSide:
-    """The repository of a range, its kernels as far as they are known without a build, and git's own bisection."""
+    """The repository of a range, what is known of its kernels without a build, and git's own bisection."""
 
     repository: Repository
     wanted: Range
@@ -52,15 +52,15 @@ class GitSide:
     _shown: ShowGit | None = field(default=None, init=False)
 
     def answer(self, question: Question[object]) -> object:
-        """The answer to a question."""
+        """Return the answer to a question of the step."""
         return _ANSWERS[type(question)](self, question)
 
     def show(self, show: ShowGit) -> GitState:
-        """Make git hold what it is to be shown: told what is new of it, or all from the start."""
+        """Make git's bisection hold ``show``, by telling it new verdicts if that suffices, else from the start."""
         verdicts, says = dict(show.verdicts), None
         try:
             self._tell(show)
-            if show.proposes:  # a commit that git proposes and that has a verdict already is told of
+            if show.proposes:  # git may propose a commit that has a verdict already
                 while isinstance(says := self.bisect.next(), CommitToTry) and says.commit.sha in verdicts:
                     self.bisect.tell(says.commit.sha, verdicts[says.commit.sha])
         except Contradiction as error:
@@ -103,7 +103,7 @@ _ANSWERS: Mapping[type[Question[object]], Callable[[GitSide, Any], object]] = {
 
 @dataclass(slots=True)
 class Bisection:
-    """A process's part of a bisection."""
+    """The part of a bisection that one process does."""
 
     scope: Scope
     store: Store
@@ -114,10 +114,10 @@ class Bisection:
     _chose_by: Readings | None = field(default=None, init=False)
 
     def run(self) -> Done:
-        """Go on until there is what was asked for.
+        """Go on until the aim is reached.
 
-        Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError`
-        when an infrastructure error stays. Everything measured is in the store either way.
+        Raises :class:`bisector.core.errors.EndsDoNotReproduce` if there is nothing to bisect, :class:`InfraError` if an
+        infrastructure error persists. Everything measured is in the store either way.
         """
         recorded = partial(Recorded.of, self.scope, self.store)
         loop = Loop(self.store, self.equipment, self.tell, recorded, self._step, self._answer, self._complete)
@@ -136,7 +136,7 @@ class Bisection:
         return self.equipment.executor.compilers() if isinstance(question, Installed) else self.git.answer(question)
 
     def _complete(self, recorded: Recorded, submit: Submit) -> Request:
-        """The request, with the rule by which its last run may end early, from the logs of earlier ones."""
+        """The request of a submission, with the rule by which its last run may end early."""
         if submit.because is not None:
             self._chose_by = submit.because
         request, run_dir = submit.request, self.scope.run_dir
@@ -155,7 +155,7 @@ class Bisection:
 def scope_of(
     git: GitSide, store: Store, settings: Settings, skips: tuple[str, ...], crew: Crew, *, aim: Aim = Aim.ANSWER
 ) -> Scope:
-    """What a process that begins now is to do; ``skips`` are the hashes that a person knows to be untestable."""
+    """The scope of a process that begins now; a person knows the commits of the hashes ``skips`` to be untestable."""
     trials = store.trials()
     weighs = aim is Aim.ANSWER and settings.bisect.strategy is Strategy.BAYES
     return Scope(

@@ -1,10 +1,9 @@
-"""Kernels that are built and not measured: to choose a compiler, ahead of trials, and to check an answer; pure.
+"""Pure functions that decide on builds without a trial: to choose a compiler, ahead of trials, and to check an answer.
 
-A kernel that was built on one host travels to the others, and a build leaves sources and objects behind from which the
-next one is faster. So both ends are built as jobs of their own, each once; a host that would have to build an end that
-is being built elsewhere builds meanwhile what the search would measure first; and a host that only builds is ahead of
-those that measure. Nothing is concluded from such a build but that there is a kernel now: where there is none, a trial
-finds out why, by the rules of trials.
+A kernel that one host has built is sent to the others, and sources and objects that a build leaves make the next build
+faster. So each end is built once, as a job of its own; a host that needs an end which another host is building builds
+the commit that the search would measure first meanwhile; and a host that only builds works ahead of the measuring ones.
+Nothing is concluded from a build that fails: a trial of the commit finds out why, by the rules of trials.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,10 +24,10 @@ _DIGITS = 16
 
 
 def before_end(facts: BisectState, end: Commit) -> Submit | Wait | None:
-    """What comes before the trial of an end on this host; None where its trial may begin.
+    """Return what precedes the trial of an end on this host: a build, or a wait; None if the trial may begin.
 
-    A host on which something failed last makes the trial at once: what follows on a trial that fails is settled. So
-    does one that builds ahead for itself: the trial has the kernel as soon as it is there.
+    A host whose last attempt failed begins no build of its own, since only failures of trials have rules for what
+    follows. A host that builds ahead for itself begins the trial at once, which gets the kernel as soon as it is built.
     """
     crew = facts.scope.crew
     if crew.builds_here:
@@ -42,7 +41,7 @@ def before_end(facts: BisectState, end: Commit) -> Submit | Wait | None:
 
 
 def for_builder(facts: BisectState) -> Instruction:
-    """What a host that only builds is to do: both ends, then what the search needs next, so far ahead as it may."""
+    """Return what a host that only builds does next: both ends, then commits that the search would measure next."""
     crew = facts.scope.crew
     if facts.failures >= facts.scope.policy.attempts:
         return SetAside(facts.host, facts.transient.failures[facts.host][-1])
@@ -52,15 +51,15 @@ def for_builder(facts: BisectState) -> Instruction:
         begun = facts.is_in_flight(end.sha) or facts.is_being_built(end.sha)
         if not begun and _is_to_build(facts, end.sha):
             return _build(facts, end, "an end" if crew.builds_here else "an end, for all hosts")
-    # Here for either outcome of each trial that is under way.
+    # On this host, two kernels for each guest: one for either outcome of its trial.
     return _ahead(facts, 2 * crew.guests if crew.builds_here else max(1, crew.measuring, len(facts.hosts)))
 
 
 def _ahead(facts: BisectState, count: int) -> Submit | Wait:
-    """The build of the first kernel that is missing among so many that the search would measure next.
+    """The build of the first missing kernel among the next ``count`` commits that the search would measure.
 
-    With as many as there are hosts that measure, each finds one when it is idle. What is built further ahead is more
-    often built in vain, since each reading changes what is chosen.
+    With a count of all measuring hosts, each host finds a kernel when it is idle. Building further ahead is more often
+    in vain, since each reading changes the choice.
     """
     if facts.scope.aim is not Aim.ANSWER or facts.scope.search_range is None:
         return Wait()
@@ -79,7 +78,7 @@ def _build(facts: BisectState, commit: Commit, purpose: str) -> Submit:
 
 
 def recorded(attempt: Attempt, request: BuildRequest, *, is_choice: bool = False) -> Record:
-    """A build that has ended, for the record; its task is over, unless it failed and ``is_choice`` of a compiler."""
+    """Return the record of a build that has ended, and of the end of its task; ``is_choice``: it tried a compiler."""
     news, commit, compiler = attempt.news, request.commit, request.compiler
     told: tuple[Event, ...] = () if is_choice else (OnHost(news.host, BuildEnded(commit)),)
     if isinstance(news, Failed):
@@ -95,17 +94,17 @@ def recorded(attempt: Attempt, request: BuildRequest, *, is_choice: bool = False
     )
 
 
-# With which compiler all kernels of a range are built: it is settled before anything is measured
+# The compiler that builds all kernels of a range; it is settled before anything is measured
 
 
 def settle_compilers(facts: BisectState) -> Submit | Record | Wait | None:
-    """The compilers that the settings name, or the first that builds both ends; None when they are on record.
+    """Record the compilers that the settings name, or find the first one that builds both ends; None once on record.
 
-    One makes all kernels of a range, where one builds both ends: another compiler makes other code of the same source,
-    and the difference could be taken for what is looked for. So it is settled once, before anything is measured, and
-    recorded. A resumed run goes on with the same, or says that it has changed.
+    Unless the settings name several, one compiler builds all kernels of a range: another one makes different code of
+    the same source, which could be taken for the change that is searched. A resumed run goes on with the same compiler.
 
-    Raises :class:`EndsDoNotReproduce` when no compiler builds both ends.
+    Raises :class:`EndsDoNotReproduce` if no compiler builds both ends, :class:`bisector.core.errors.UserError` if a
+    recorded compiler has changed.
     """
     found = facts.answer(Installed())
     if facts.recorded.compilers:
@@ -117,9 +116,10 @@ def settle_compilers(facts: BisectState) -> Submit | Record | Wait | None:
 
 
 def next_build(candidates: Sequence[Compiler], ends: Sequence[Commit], tries: Iterable[BuildTry]) -> Submit | Record:
-    """Try or take the first candidate, in their order, that builds all ends; a single one needs no trying.
+    """Build an end with the first candidate that has not failed, or record it once it builds all ends.
 
-    A failure at one end settles a candidate. What was tried of a compiler that has changed since counts for nothing.
+    A single candidate is recorded without a try. A failure at one end rules a candidate out. Tries of a compiler that
+    has changed since do not count. Raises :class:`EndsDoNotReproduce` if all candidates fail.
     """
     if len(candidates) == 1:
         return Record((Compilers(tuple(candidates)),))
@@ -143,19 +143,19 @@ def next_build(candidates: Sequence[Compiler], ends: Sequence[Commit], tries: It
     )
 
 
-# The kernels that an answer rests on are built once more, apart from all others, before it is given. They were made in
-# a build directory that other trees had used before them, with objects of ccache that others had compiled, or came from
-# another machine, and were kept for months. Bad memory may have changed one, or a tree may have written there what is
-# not of its own source. So the commit found, its parents and the ends without it or with it are built in a directory
-# that is empty at first, nothing is believed but objects that such checks compiled, and what is loaded of them has to
-# be what was measured; for one that is not everything is compiled, before that is believed. What has passed is on
-# record, and kept with the kernel where that was built.
+# The kernels that an answer rests on are built once more, apart from all others, before the answer is given. They were
+# built in a directory that other trees had used before, with ccache objects that other builds had compiled, or came
+# from another machine, and may be months old. Bad memory may have changed one, or the build of another tree may have
+# written files there. So the commit found, its parents and the ends with it reverted or picked are built in an empty
+# directory, with no cached objects but those of earlier checks, and the loaded parts have to equal those measured. If
+# they differ, everything is compiled before that is believed. A check that passes is recorded, and kept with the
+# kernel on the host that built it.
 
 
 def once_more(facts: BisectState, done: Done) -> Instruction:
-    """The build of a kernel that an answer rests on and that was not checked; else the answer, with what was not.
+    """Return the build of an unchecked kernel that the answer rests on, then the answer with its inconclusive checks.
 
-    What a kernel was made from is in its key; one that others built is not checked.
+    Kernels of imported trials, and kernels whose key names no source tree, are not checked.
     """
     if done.state is not State.FOUND or not facts.scope.settings.kernel.recheck:
         return done
@@ -183,7 +183,7 @@ def once_more(facts: BisectState, done: Done) -> Instruction:
 
 
 def checked(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finished) -> Record:
-    """What came of such a build, for the record; that another kernel came of it is none, and :func:`unlike` raises."""
+    """Return the record of a check; a kernel that differs is not recorded as checked: :func:`unlike` ends the run."""
     ended, why_not = Ended(attempt.id, Ending.DONE), _why_not(facts, measured, news.result)
     if why_not is None:
         return Record((ended,), attempt)
@@ -195,10 +195,10 @@ def checked(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finish
 
 
 def _why_not(facts: BisectState, measured: Kernel, result: object) -> str | None:
-    """Why nothing can be said; empty for the kernel that was measured, None for another one, or none.
+    """Why a check is inconclusive; empty if the kernel is the measured one, None if it differs or does not compile.
 
-    Where two builds differ, too, a random number goes into each: a key for modules, say. Without ccache
-    an image of old sources names the directory that it was built in, which may be another machine's.
+    If two builds differ from each other, something random goes into each, such as a key for modules. Without ccache, an
+    image of old sources contains the name of its build directory, which may be that of another machine.
     """
     if isinstance(result, Fault):
         return None if result.kind.of_compiling else result.sentence
@@ -216,7 +216,7 @@ def _why_not(facts: BisectState, measured: Kernel, result: object) -> str | None
 
 
 def unlike(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finished) -> InfraError:
-    """What ends the run where another kernel comes of the same sources."""
+    """The error that ends the run because the same sources gave another kernel."""
     commit, result = attempt.submit.request.commit, news.result
     came = result.sentence if isinstance(result, Fault) else ""
     if isinstance(result, Remade):

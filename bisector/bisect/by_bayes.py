@@ -1,7 +1,6 @@
-"""What to measure next, and when that is the answer, by Bayes; pure.
+"""The strategy "bayes": pure functions that choose the next trial, or the answer, by the posterior of all readings.
 
-All readings are weighed: what tells most for its time is next, until the answer is sure enough, and git's bisection is
-a mirror of what is believed.
+The trial that tells most for its time is next, until the answer is sure enough; git's bisection mirrors the posterior.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,13 +32,13 @@ from bisector.search.step import (
 from bisector.status.conclusion import Standing, outside_paths
 from bisector.trial.runner import TrialRequest
 
-_LITTLE = 0.01  # of a probability: a commit may be named
+_LITTLE = 0.01  # the probability of "nothing changed" up to which a message about a commit leaves it out
 
 
 def by_bayes(facts: BisectState) -> Instruction:
-    """Merge bases, then what was begun, then what the posterior says.
+    """Return the next instruction: merge bases first, then a trial to be repeated, then the posterior's choice.
 
-    Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect.
+    Raises :class:`bisector.core.errors.EndsDoNotReproduce` if a merge base shows that there is nothing to bisect.
     """
     base = _base_to_measure(facts)
     standing = facts.standing
@@ -60,17 +59,17 @@ def _overlaps(standing: Standing) -> bool:
 
 
 def _as_shown(facts: BisectState, sides: Mapping[str, Verdict]) -> ShowGit:
-    """What git is to hold: a belief puts sides on kernels without contradiction, what is new stays so above it."""
+    # Sides from a posterior never contradict each other: each descendant of a new commit is new, too.
     judging = facts.judging
     bases = {sha: judgement.verdict for sha in facts.scope.bases if (judgement := judging.judge(sha)) is not None}
     told = {**bases, **sides}
-    # An untestable commit may be known from what was measured around it; git takes no verdict on a skip.
+    # A skipped commit may have a side by the readings around it; git takes no verdict on a commit that it skips.
     skips = tuple(sha for sha in facts.scope.skips if told.get(sha, Verdict.SKIP) is Verdict.SKIP)
     return ShowGit(judging.terms, skips, tuple(told.items()))
 
 
 def _base_to_measure(facts: BisectState) -> Commit | None:
-    """The first merge base that was not judged yet; raises when one is new already."""
+    """The first merge base without a verdict; raises :class:`EndsDoNotReproduce` if one is new already."""
     old, new = facts.scope.ends
     for sha in facts.scope.bases:
         judgement = facts.judging.judge(sha)
@@ -82,9 +81,9 @@ def _base_to_measure(facts: BisectState) -> Commit | None:
 
 
 def _begun(facts: BisectState, standing: Standing) -> Instruction | None:
-    """The last trial once more, when it settled nothing.
+    """The last trial once more, if it settled nothing.
 
-    Such a trial is no fact for the search, which decides as it did before: the run is whole, or not, as it was to be.
+    Such a trial is no reading, so the search decides as it did before, and the run is whole or not as before.
     """
     _, last = facts.judging.trials[-1]
     if last.commit.sha in facts.scope.skips or facts.is_in_flight(last.commit.sha):
@@ -101,9 +100,9 @@ def _begun(facts: BisectState, standing: Standing) -> Instruction | None:
 
 
 def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
-    """What is under way on another host and least worth the minutes that it still takes, by what was just read.
+    """Cancel the trial or build in flight that is least worth the minutes that it still takes, after a new reading.
 
-    Only then: what is broken off may be chosen again, for the time that is expected of it.
+    Without a new reading, the search could choose it again at once, for the time that a new trial is expected to take.
     """
     case, last = standing.case, facts.chose_by
     if last is None or case.facts.readings == last.readings:
@@ -113,7 +112,7 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
         if id_ in facts.transient.cancelled:
             continue
         if id_ in facts.builds_in_flight and one.request.commit not in facts.scope.ends:
-            # What would be broken off is its trial: nothing else waits for the build.
+            # The gain of a build is that of its trial: nothing else waits for the build.
             subject, lasts_min = Subject(one.request.commit), _early_min(standing)
         elif one.because is not None and isinstance(one.request, TrialRequest):
             subject = one.request.cell.subject
@@ -124,7 +123,7 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
             left_min[key], ids[key] = lasts_min, id_
     if not left_min:
         return None
-    # Whether one guest is not enough for what the suspect lacks and what shows that counted time is exact.
+    # Two trials need a guest if the suspect lacks a confirmation and exactness of counted time is not shown yet.
     decision = standing.decision
     lacks = isinstance(decision, ChangedEndToRead) or (isinstance(decision, CommitToRead) and decision.confirms)
     about_to_end = any(id_ in facts.transient.cancelled for id_ in facts.in_flight)
@@ -134,7 +133,7 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
 
 
 def _exact(facts: BisectState, standing: Standing) -> Instruction | None:
-    """What shows that counted time is exact, if nothing did yet and an answer is near; there is none before."""
+    """A trial that shows whether counted time is exact, once an answer is near; the answer has to wait for it."""
     decision, (old, _) = standing.decision, facts.scope.ends
     answer = decision if isinstance(decision, SearchAnswer) and not decision.out_of_time else None
     is_near = isinstance(decision, Hold) or standing.probability >= standing.case.search.rules.suspect
@@ -149,14 +148,14 @@ def _exact(facts: BisectState, standing: Standing) -> Instruction | None:
 
 
 def _expected_min(standing: Standing, commit: int | None, *, whole: bool) -> float:
-    """How long a trial of a commit takes, or of an end without one, or with it."""
+    """The minutes that a trial takes, by the commit's number in the range; None for a changed end."""
     costs = standing.case.search.costs
     build_min = costs.build_min if commit is None else costs.build_of(commit)
     return build_min + (costs.setup_min + costs.whole_run_min if whole else _early_min(standing))
 
 
 def _early_min(standing: Standing) -> float:
-    """How long a trial takes whose kernel is there and whose run may be stopped early."""
+    """The minutes of a trial that needs no build and whose run may be stopped early."""
     costs = standing.case.search.costs
     return costs.setup_min + (costs.old_run_min + costs.new_run_min) / 2
 
@@ -193,7 +192,7 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
             measured = facts.without_builds
             if measured.in_flight or not facts.in_flight:
                 return Wait()
-            # An answer that lacks nothing does not wait for kernels that are being built.
+            # An answer that needs no further reading does not wait for builds.
             alone = measured.standing
             return _concluded(measured, alone, alone.decision) if isinstance(alone.decision, SearchAnswer) else Wait()
         case SearchAnswer() as answer:
@@ -203,7 +202,7 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
 def _changed(
     facts: BisectState, standing: Standing, kind: Kind, commit: Commit, *, whole: bool = True, clear_of_end: bool
 ) -> Submit | Record:
-    """One trial of an end without a commit, or with it; where that cannot be had, this is the fact."""
+    """A trial of an end with the commit reverted or picked; if git cannot make that commit, record this as a fact."""
     end = facts.scope.wanted.new if kind is Kind.REVERTED else facts.scope.wanted.old
     made = facts.answer(ChangedEnd(kind, commit, end))
     name = f"{end.short} {'without' if kind is Kind.REVERTED else 'with'} {commit.short}"
@@ -216,7 +215,7 @@ def _changed(
 
 
 def _beside(standing: Standing, one: CommitToRead) -> tuple[str, ...]:
-    """The commits that a whole run may be held against; the old end stands for what is before the range."""
+    """The commits whose whole runs a run is compared with; the old end stands for parents outside the range."""
     case = standing.case
     before = () if case.search_range.graph.parents[one.commit] else (case.judging.old,)
     return (*before, *map(case.commit_for, one.beside)) if one.beside else ()
@@ -227,7 +226,7 @@ def _concluded(facts: BisectState, standing: Standing, answer: SearchAnswer) -> 
     commit = facts.commit(search_range.shas[answer.commit])
     if answer.out_of_time or answer.ending is not SearchEnding.FOUND or search_range.is_outside(answer.commit):
         return _narrowed(facts, standing, answer, commit)
-    # A parent that has the kernel of the answer, which nobody has looked at yet.
+    # A parent with the same kernel would contradict the answer, so it has to be tried first.
     twin = facts.parent_with_same_kernel(commit)
     if twin is not None and not facts.recorded.was_tried(twin.sha):
         if twin.sha not in search_range.numbers:
@@ -285,7 +284,7 @@ def _outlook(standing: Standing) -> Outlook:
 
 
 def _one_of(facts: BisectState, likeliest: Commit, answer: SearchAnswer, skipped: Sequence[Commit]) -> str:
-    """The likeliest commit, and why it is not named: skips in the way, or that its own readings do not show it."""
+    """Name the likeliest commit, and why it is not the answer: skips, no confirmation, or too small an effect."""
     nothing = f"; that nothing in the range changed has {share(answer.nothing)}" if answer.nothing > _LITTLE else ""
     why, effect = "", answer.effect
     if skipped:

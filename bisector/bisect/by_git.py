@@ -1,4 +1,4 @@
-"""What to measure next by git: each verdict is believed, and git's own midpoint is next; pure."""
+"""The strategy "git": pure functions that believe each verdict, and measure the commit that git bisect proposes."""
 
 from bisector.bisect.state import BisectState, ParentsOf, ShowGit
 from bisector.bisect.trials import Outlook, measure
@@ -19,10 +19,10 @@ from bisector.status.conclusion import outside_paths
 
 
 def by_git(facts: BisectState) -> Instruction:
-    """Show git all verdicts, then try what it proposes, or give its answer.
+    """Show git all verdicts, then measure the commit that it proposes, or give its answer.
 
-    Raises :class:`bisector.core.errors.EndsDoNotReproduce` when a merge base shows that there is nothing to bisect,
-    :class:`InfraError` when the verdicts contradict each other.
+    Raises :class:`bisector.core.errors.EndsDoNotReproduce` if a merge base shows that there is nothing to bisect,
+    :class:`InfraError` if the verdicts contradict each other.
     """
     if facts.subjects_in_flight:
         return Wait()
@@ -60,9 +60,9 @@ def by_git(facts: BisectState) -> Instruction:
 
 
 def _turned(facts: BisectState, now: dict[str, Verdict]) -> tuple[Note, ...]:
-    """What people are told when something that git was told does not hold any more; the search goes on from the facts.
+    """Tell people that a verdict which git was told has changed; the search goes on from the new verdicts.
 
-    A whole run said otherwise than one that was stopped early, or a reading moved the threshold.
+    Either a whole run contradicts a run that was stopped early, or a reading moved the threshold.
     """
     terms = facts.judging.terms
     for sha, before in facts.git.shown.verdicts if facts.git is not None else ():
@@ -78,7 +78,7 @@ def _turned(facts: BisectState, now: dict[str, Verdict]) -> tuple[Note, ...]:
 
 
 def _whole_run(facts: BisectState, culprit: Commit) -> Submit | None:
-    """A whole run that the answer lacks: of the culprit or a parent that had only one that was stopped early."""
+    """A whole run of the culprit, or of one of its parents, if its only runs were stopped early."""
     parents = facts.answer(ParentsOf((culprit.sha,)))
     rests_on = (culprit.sha, *parents[culprit.sha])
     commit = next(filter(None, map(facts.judging.to_measure_whole, rests_on)), None)
@@ -90,7 +90,7 @@ def _whole_run(facts: BisectState, culprit: Commit) -> Submit | None:
 
 
 def _found(facts: BisectState, commit: Commit) -> Done:
-    """The answer; a commit that has its parent's kernel cannot be it, whatever was concluded of the parent."""
+    """The answer; raises :class:`InfraError` if the commit has its parent's kernel, and so cannot have changed it."""
     term = facts.judging.terms.new
     twin = facts.parent_with_same_kernel(commit)
     if twin is not None:
@@ -103,7 +103,7 @@ def _found(facts: BisectState, commit: Commit) -> Done:
 
 
 def merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
-    """What to say, and to do, of a merge base that is new already."""
+    """The error for a merge base that is new already, with advice how to go on."""
     return EndsDoNotReproduce(
         f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "
         f"the change was made before it and undone on the way to {step.old.short}",

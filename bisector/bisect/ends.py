@@ -1,6 +1,6 @@
-"""Both ends, which are measured first, and again until it is known that and how far they are apart; pure.
+"""Pure functions for the trials of both ends, which are read until their difference is known, and for the baselines.
 
-The new end on each disk of the stack alone comes last: what the figures of a cache lie between.
+Baselines measure the new end on each disk of the stack alone: a cache's figures lie between those of its disks.
 """
 
 import hashlib
@@ -31,18 +31,18 @@ from bisector.storage.filling import FillMode
 from bisector.store.facts import Ended, Ending, NumberedTrial
 from bisector.trial.runner import TrialRequest
 
-# Two are compared; where each build makes another kernel, and none is kept, no two can be.
+# Two readings are compared; if each build makes a different kernel, and none is kept, no two can be compared.
 _MOST_WITH_ONE_SEED = 3
 
 
 def measure_both(facts: BisectState) -> Submit | Wait | Notify | None:
-    """A trial of an end that is to be read (again), or what comes before it; then the line between them is told.
+    """Return a trial of an end that has to be read (again), or what precedes it; finally tell the threshold once.
 
-    Raises :class:`EndsDoNotReproduce` when there is nothing to bisect, :class:`InfraError` for an end that could not be
-    measured, :class:`bisector.core.errors.UserError` when the first that was has no value that can decide.
+    Raises :class:`EndsDoNotReproduce` if there is nothing to bisect, :class:`InfraError` if an end could not be
+    measured, :class:`bisector.core.errors.UserError` if the metric is absent from the first end that was measured.
     """
     judging = facts.judging
-    # First what no other host is at: its kernel can be had from there when it is needed here.
+    # First the end that no other host is building or measuring: the other end's kernel can be fetched from there later.
     ends = sorted(
         zip(facts.scope.ends, facts.words, strict=True),
         key=lambda end: (facts.is_being_built(end[0].sha), facts.is_in_flight(end[0].sha)),
@@ -57,7 +57,7 @@ def measure_both(facts: BisectState) -> Submit | Wait | Notify | None:
     if any(judging.judge(commit.sha) is None for commit in facts.scope.ends):
         return Wait()
     old, new = (judging.scores.get(end.sha, ()) for end in facts.scope.ends)
-    # Noise by the host's clock might make as much of one kernel.
+    # If the ends lie close, noise by the host's clock alone might differ as much.
     lie_close = not (old and new) or not are_far_apart(fmean(old), fmean(new))
     if (facts.scope.search_range is None or lie_close) and (again := the_same_again(facts)) is not None:
         return again
@@ -72,7 +72,7 @@ def measure_both(facts: BisectState) -> Submit | Wait | Notify | None:
 
 
 def _no_end(facts: BisectState, commit: Commit, word: str, why: str) -> BisectorError:
-    """Why an end cannot be judged; after a reason of the host the next process measures the end anew."""
+    """The error for an end without a verdict; if the host is the reason, the next process measures the end again."""
     if commit.sha in facts.judging.given_up:
         return InfraError(f"the {word} end {commit.short} could not be measured: {why}", "bisector doctor")
     return EndsDoNotReproduce(
@@ -82,16 +82,17 @@ def _no_end(facts: BisectState, commit: Commit, word: str, why: str) -> Bisector
 
 
 def check_measurable(facts: BisectState, end: Commit, name: str) -> None:
-    """Raise :class:`InfraError` for an end of which no further reading can be had."""
+    """Raise :class:`InfraError` if no further reading of an end can be had."""
     if isinstance(since := facts.judging.since(end.sha), Untestable):
         raise InfraError(f"{name} could not be measured again: {since.why}", "bisector doctor")
 
 
 def the_same_again(facts: BisectState) -> Submit | None:
-    """The old end once more, with the same seed, where the guest's time is counted: whether that is exact.
+    """Return a trial of the old end with the same seed as before, which shows whether counted guest time is exact.
 
-    Where the ends lie close that is asked first, and else before an answer is given: until then it is taken for exact.
-    Nobody waits for it: where it is not, what other guests have measured meanwhile counts as noisy.
+    If the ends lie close, it is measured first, otherwise before an answer is given; until then counted time is taken
+    to be exact. Other guests do not wait for it: if it is not exact, their figures of the meantime count as noisy.
+    None if time is not counted, if the trial was made or is under way, or if it was tried in vain too often.
     """
     judging, (old, _) = facts.judging, facts.scope.ends
     if not facts.scope.settings.machine.is_counted or judging.same_again or judging.judge(old.sha) is None:
@@ -104,11 +105,11 @@ def the_same_again(facts: BisectState) -> Submit | None:
 
 
 def _read_again(facts: BisectState) -> Submit | Wait:
-    """A trial of the end that was read less often, since what was read does not tell the ends apart yet.
+    """A trial of the end that was read less often, as the readings so far do not tell the ends apart.
 
-    Which one of a pair comes first is drawn by lot, so that nothing which goes with the order is taken for an effect;
-    from the commits, so that the next process draws the same. While a reading of each is under way that may tell,
-    another guest measures what the search would begin with.
+    The end that comes first in a pair is drawn at random, so that no effect of the order is taken for a difference; the
+    draw is a hash of the commits, so that the next process draws alike. While a reading of each end is under way that
+    may decide, another guest measures the commit that the search would choose first.
     """
     judging, least_effect = facts.judging, facts.scope.settings.bisect.least_effect
     read = {end.sha: len(judging.scores.get(end.sha, ())) for end in facts.scope.ends}
@@ -131,10 +132,10 @@ def _read_again(facts: BisectState) -> Submit | Wait:
 
 
 def repeat(facts: BisectState) -> Submit | None:
-    """A trial of the ends in turn, until each has as many sound readings as asked for, or can have no more.
+    """Return a trial of the ends in turn, until each has the sound readings asked for, or cannot have another.
 
-    Then one of an end whose level has to be known better before the search, if there is time for it; none by git, which
-    believes each verdict.
+    After that, return a trial of an end whose level must be known better before the search, if there is time for it;
+    never with the strategy "git", which believes each verdict.
     """
     asked = facts.scope.settings.bisect.calibrate
     ends = [
@@ -157,14 +158,14 @@ def repeat(facts: BisectState) -> Submit | None:
     return None
 
 
-# Both ends with a short fill, too, before any other commit has one
+# Both ends are measured with a short fill, too, before any other commit is
 
 
 _TOLD = "short fill"
 
 
 def both_ways(facts: BisectState) -> Submit | Notify | None:
-    """A trial of an end with a short fill; then it is told once what came of that."""
+    """Return a trial of an end with a short fill, as long as one is needed; then tell the result once."""
     settings = facts.scope.settings
     told, where = (f"{_TOLD} on {facts.host}", f"{facts.host}: ") if facts.is_shared else (_TOLD, "")
     if why := why_never(settings):
@@ -183,7 +184,7 @@ def both_ways(facts: BisectState) -> Submit | Notify | None:
 
 
 def _is_tried(facts: BisectState) -> bool:
-    """By what whole trials took so far; not while levels overlap, so that no run is to be stopped early."""
+    """Whether short fills are worth trying, by the times of whole trials; false while no run may be stopped early."""
     commits: float | None = None
     if facts.scope.search_range is not None:
         belief = facts.standing.belief
@@ -200,20 +201,20 @@ def _is_tried(facts: BisectState) -> bool:
     return is_tried(facts.scope.settings, commits, fmean(seconds), facts.recorded.left_s)
 
 
-# The new end on each disk of the stack alone, measured once. These are facts of this host and its disks. Nothing is
-# concluded from them, so what cannot be measured is said and stops nothing, unless they are all that is asked for.
+# Baselines: the new end on each disk of the stack alone, measured once. They are facts of this host and its disks.
+# Nothing is concluded from them, so a failure is told and stops nothing, unless only baselines are asked for.
 
 
 def missing_baselines(settings: Settings, baselines: Iterable[Numbered]) -> tuple[str, ...]:
-    """The disks of the stack that are not measured yet, in the order of measuring."""
+    """The disks of the stack without a baseline, in the order of measuring."""
     known = {trial.setup for _, trial in baselines}
     return tuple(disk for disk in settings.storage.stack.baselines if settings.alone(disk) not in known)
 
 
 def measure_baselines(facts: BisectState) -> Submit | Notify | None:
-    """A whole run on a disk that is missing, again while the evidence is weak; None when there is none to be had.
+    """Return a trial for a missing baseline, again while its evidence is weak; None if no baseline is left to measure.
 
-    Raises :class:`InfraError` for a disk that cannot be measured, where the disks are all that is asked for.
+    Raises :class:`InfraError` if a disk cannot be measured and only baselines are asked for.
     """
     for disk in missing_baselines(facts.scope.settings, facts.recorded.baselines):
         setup = facts.scope.settings.alone(disk)
@@ -223,7 +224,7 @@ def measure_baselines(facts: BisectState) -> Submit | Notify | None:
         attempts = facts.transient.tasks.get(task, ())
         match _baseline_settlement(facts, attempts):
             case Again(why=why):
-                # What is tried in vain is not recorded, so the number is that of the one that will be.
+                # A baseline that is not sound is not recorded, so its number is free for the next attempt.
                 commit, n = facts.scope.wanted.new, facts.recorded.next_n
                 again = f", again: {why}" if attempts else ""
                 planned = Planned(n, commit, f"the {setup_name(setup)}{again}", 0, 0)
@@ -239,7 +240,7 @@ def measure_baselines(facts: BisectState) -> Submit | Notify | None:
 
 
 def baseline_recorded(facts: BisectState, attempts: tuple[Attempt, ...], request: TrialRequest, trial: Trial) -> Record:
-    """A baseline, for the record, which takes sound ones only."""
+    """Return the record of an attempt at a baseline; its trial is recorded only if it is sound."""
     last = attempts[-1]
     ended = Ended(last.id, Ending.DONE)
     if not isinstance(_baseline_settlement(facts, attempts), SoundMeasurement):
@@ -249,14 +250,14 @@ def baseline_recorded(facts: BisectState, attempts: tuple[Attempt, ...], request
 
 
 def baseline_given_up(facts: BisectState, setup: Setup, error: BisectorError) -> Notify:
-    """Go on without a baseline; raises ``error`` where baselines are all that is asked for."""
+    """Tell that a baseline is given up; raises ``error`` instead if only baselines are asked for."""
     if facts.scope.aim is Aim.BASELINES:
         raise error
     return Notify((Note(f"no baseline: {error}"),), (f"baseline {setup}",))
 
 
 def baseline_in_time(facts: BisectState, setup: Setup, submit: Submit) -> Submit | Notify:
-    """An attempt at a baseline; where it would end after the budget, only that is told, which costs no answer."""
+    """Return an attempt at a baseline, or, if it would end after the budget, a note that says so."""
     if ends_in_time(facts, submit):
         return submit
     note = Note(f"the {setup_name(setup)} would end after the budget: bisector baselines measures it")

@@ -1,12 +1,11 @@
-"""What follows on a failure: another attempt, or a control, which tries an end again that is known to be sound; pure.
+"""Pure functions that decide what follows a failure: another attempt, or a control trial of a sound end.
 
-An attempt that fails by no fault of its commit is made again, and then given up. Where the end works and the commit
-fails each time, what presents as an infrastructure error is the commit's doing. Where the end fails, too, the faults of
-the commits may be the host's.
+An attempt that fails by no fault of its commit is repeated, and finally given up. If the end works and the commit fails
+each time, the commit causes what looks like an infrastructure error. If the end fails as well, the host may have caused
+the commits' faults.
 
-Trouble of one host is no reason to end a run that others can go on with. So what is raised where a host measures the
-ends, or answers for what failed on it, sets that host aside; on the last host it ends the run, as it does on a single
-one.
+Trouble of one host does not end a run that other hosts can continue. An error raised while a host measures the ends or
+runs a control excludes that host; on the last host, or on a single one, it ends the run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +43,7 @@ Attempts = Sequence[Attempt]
 
 
 def after_failure(facts: BisectState, attempts: Attempts, error: BisectorError) -> Submit:
-    """What follows on the last attempt of a task, which failed; raises ``error``, or what explains it, at the end."""
+    """Return what follows a failed attempt; raises ``error``, or what explains it, if there is to be no other."""
     last = attempts[-1]
     request, commit = last.submit.request, last.submit.request.commit
     if (stage := _asked_for(facts, attempts)) is not None:
@@ -60,7 +59,7 @@ def after_failure(facts: BisectState, attempts: Attempts, error: BisectorError) 
 
 
 def pause_before(facts: BisectState, attempts: Attempts, found: Submit) -> Pause | None:
-    """The pause that a host has before it makes an attempt again that failed on it; None without one."""
+    """The pause before a host repeats an attempt that failed on it; None if it needs none, or has had it."""
     last = attempts[-1]
     if not isinstance(last.news, Failed) or type(found.request) is not type(last.submit.request):
         return None
@@ -71,7 +70,7 @@ def pause_before(facts: BisectState, attempts: Attempts, found: Submit) -> Pause
 
 
 def _back_off_s(facts: BisectState, attempts: Attempts) -> float | None:
-    """How long to wait after the last attempt, which failed; None when there is to be no other."""
+    """The seconds to wait after the last attempt; None if it did not fail, or is not to be repeated."""
     news = attempts[-1].news
     if not isinstance(news, Failed) or not isinstance(news.error, AttemptFailed):
         return None
@@ -80,7 +79,7 @@ def _back_off_s(facts: BisectState, attempts: Attempts) -> float | None:
 
 
 def _skippable(facts: BisectState, submit: Submit, error: BisectorError) -> BisectorError:
-    """An error with the commit that it is of, where the run can go on without that."""
+    """The error, with its commit marked as skippable if the run can go on without that commit."""
     request, commit = submit.request, submit.request.commit
     of_a_commit = isinstance(request, TrialRequest) and request.cell.subject.is_commit
     if of_a_commit and commit not in facts.scope.ends and isinstance(error, AttemptFailed | TrialRefused):
@@ -92,10 +91,11 @@ def _skippable(facts: BisectState, submit: Submit, error: BisectorError) -> Bise
 
 
 def _asked_for(facts: BisectState, attempts: Attempts) -> Stage | None:
-    """Through which stage the end is to answer for the attempt that failed last; None when it is not asked (yet).
+    """The stage that a control has to complete because of the last failed attempt; None if no control is due.
 
-    Between two attempts that fail a sound end answers: trouble that has passed meanwhile is not put down to the commit.
-    No end answers for a checkout, or for an attempt without facts: those are tried again like any infrastructure error.
+    A control is run between two failed attempts, so that trouble which has passed meanwhile is not put down to the
+    commit. No control can explain a failed checkout, or an attempt without facts: such an attempt is repeated like any
+    infrastructure error.
     """
     partial, news = _partial_facts(facts, attempts[-1]), attempts[-1].news
     if partial is None:
@@ -107,9 +107,9 @@ def _asked_for(facts: BisectState, attempts: Attempts) -> Stage | None:
 
 
 def blamed(facts: BisectState, attempts: Attempts) -> tuple[Trial, int] | None:
-    """The facts of the last attempt, which failed, as the kernel's own fault, and the number of the control by which.
+    """The partial trial of the last failed attempt, its fault put down to the kernel, and the number of the control.
 
-    None when no end has answered for it.
+    None if no control shows that the fault is the kernel's.
     """
     partial, news = _partial_facts(facts, attempts[-1]), attempts[-1].news
     if partial is None or not isinstance(news, Failed):
@@ -123,34 +123,34 @@ def blamed(facts: BisectState, attempts: Attempts) -> tuple[Trial, int] | None:
 
 
 def _partial_facts(facts: BisectState, attempt: Attempt) -> Trial | None:
-    """The facts of an attempt for which a sound end can speak: of a commit, once both ends are measured."""
+    """The partial trial of a failed attempt, if a control can explain it: not of an end, and with a threshold."""
     news, request = attempt.news, attempt.submit.request
     if not isinstance(news, Failed) or not isinstance(news.error, AttemptFailed | TrialRefused):
         return None
-    trial, of_an_end = news.error.trial, request.commit in facts.scope.ends  # or of a disk alone
+    trial, of_an_end = news.error.trial, request.commit in facts.scope.ends  # baselines are of the new end
     if trial is None or not isinstance(request, TrialRequest) or of_an_end or facts.judging.threshold() is None:
         return None
     return trial if can_be_vouched_for(trial.stage) else None
 
 
 def _came_through(attempts: Attempts) -> Iterator[Attempt]:
-    """The controls in which the end came through."""
+    """The controls that ended without a fault."""
     for one in attempts:
         if isinstance(one.submit.request, ControlRequest) and isinstance(one.news, Finished) and not one.news.result:
             yield one
 
 
-# What comes of a control
+# Controls and their results
 
 
 def ask_control(facts: BisectState, due: Due) -> Submit:
-    """Try the end again because of the faults of trials."""
+    """Submit a control because of the faults of trials."""
     note = f"{_faults(due.trials)} at stage {due.stage}: does {_name(facts)} still work?"
     return replace(_control(facts, due.stage, f"control {due.stage} {due.trials}", note), about=due.trials)
 
 
 def control_recorded(facts: BisectState, attempts: Attempts) -> Record:
-    """The last attempt, a control that has ended, for the record: its answer, once there is one."""
+    """Return the record of the last attempt, a control that has ended; its result is included once it is sure."""
     last = attempts[-1]
     ended = Ended(last.id, Ending.DONE)
     if not _is_sure(facts, attempts):
@@ -164,9 +164,9 @@ def control_recorded(facts: BisectState, attempts: Attempts) -> Record:
 
 
 def after_control(facts: BisectState, attempts: Attempts) -> Submit:
-    """What follows on a control that is on record: the commit once more, or the control when that may be chance.
+    """Return what follows a control on record: the commit once more, or another control if its fault may be chance.
 
-    Raises :class:`InfraError` when the end fails now: the faults that it was asked about are doubted from then on.
+    Raises :class:`InfraError` if the end fails now: the faults that the control was about are doubted from then on.
     """
     last = attempts[-1]
     if not _is_sure(facts, attempts):
@@ -186,7 +186,7 @@ def after_control(facts: BisectState, attempts: Attempts) -> Submit:
 
 
 def _raise_alike(facts: BisectState, attempts: Attempts, error: BisectorError | None, alike: str) -> NoReturn:
-    """Raise what the commit failed with, since the end fails as well; ``error`` itself where no commit did."""
+    """Raise the error that the commit failed with, since the end fails as well; ``error`` if no commit was tried."""
     if not any(isinstance(one.submit.request, TrialRequest) for one in attempts):
         raise error or InfraError(alike)
     tried, _ = _last_trial(attempts)
@@ -200,13 +200,13 @@ def _raise_alike(facts: BisectState, attempts: Attempts, error: BisectorError | 
 
 
 def _control(facts: BisectState, stage: Stage, task: str, note: str) -> Submit:
-    """A control does not count as a trial: people see the number of the next one."""
+    # A control has no trial number of its own: people see the number of the next trial.
     planned = Planned(facts.recorded.next_n, _end(facts), "measured before; does it still work?", 0, 0)
     return Submit(ControlRequest(_end(facts), facts.recorded.compilers, stage), task, tell=(Note(note), planned))
 
 
 def _is_sure(facts: BisectState, attempts: Attempts) -> bool:
-    """Whether the last control has an answer: a fault that can be chance counts when it is seen often enough."""
+    """Whether the last control's result is sure; a fault that may be chance must be seen ``faults_believed`` times."""
     series = takewhile(lambda one: isinstance(one.submit.request, ControlRequest), reversed(attempts))
     faults = [one.news.result for one in series if isinstance(one.news, Finished)]
     last = faults[0]
@@ -249,11 +249,11 @@ def _what_changed(facts: BisectState, stage: Stage) -> str:
     )
 
 
-# Several hosts: who makes an attempt again, who is set aside, what is broken off
+# Several hosts: which one repeats an attempt, which one is excluded, what is cancelled
 
 
 def or_set_aside(facts: BisectState, what: Callable[[BisectState], Instruction | None]) -> Instruction | None:
-    """What a host is to do by its own trials alone; what is raised meanwhile sets it aside where there are others."""
+    """Return what a host does next by its own trials alone; an error excludes the host if there are others."""
     try:
         return what(facts.here)
     except BisectorError as error:
@@ -263,9 +263,9 @@ def or_set_aside(facts: BisectState, what: Callable[[BisectState], Instruction |
 
 
 def check_direction(facts: BisectState) -> None:
-    """Raise :class:`EndsDoNotReproduce` where the ends differ in one direction here, and in the other one elsewhere.
+    """Raise :class:`EndsDoNotReproduce` if the ends differ in one direction on this host, and in the other elsewhere.
 
-    Nobody knows then which host is right, unless a person has said which direction is meant.
+    Only a person who says which direction is expected can decide which host is right.
     """
     if facts.here.judging.line is None or facts.judging.line_on(facts.home) is not None:
         return
@@ -277,7 +277,7 @@ def check_direction(facts: BisectState) -> None:
 
 
 def worn_out(facts: BisectState) -> SetAside | None:
-    """A host on which all attempts failed of late, while there are others."""
+    """Exclude this host if there are others and its last attempts, as many as one task may have, all failed."""
     if facts.failures < facts.scope.policy.attempts or not facts.is_shared:
         return None
     return SetAside(facts.host, facts.transient.failures[facts.host][-1])
@@ -286,10 +286,10 @@ def worn_out(facts: BisectState) -> SetAside | None:
 def follow_up(
     facts: BisectState, attempts: Attempts, after: Callable[[BisectState, Attempts], Submit | Notify | None]
 ) -> Iterator[Instruction]:
-    """What follows on the last attempt of a task, as far as it is for this host to do.
+    """Yield what follows the last attempt of a task, if this host is to do it.
 
-    A trial of the search that failed is made again by another host, at once, where there is one. What is of one host
-    alone is for that host: its ends, and whether it still works.
+    Another host, if there is one, repeats a failed trial of the search at once. Trials of an end, and controls, are
+    repeated by the host that they are about.
     """
     host = attempts[-1].news.host
     others = [one for one in facts.hosts if one != host]
@@ -317,10 +317,10 @@ def follow_up(
 
 
 def once_all_has_ended(facts: BisectState, found: Instruction) -> Instruction:
-    """The same; an end of the search comes after that of everything in flight, which nobody needs any more.
+    """Return the instruction; if the search is done, first cancel all that is in flight, then wait for its end.
 
-    Where there is no time to begin another trial, the trials in flight still tell something, and are waited for;
-    kernels that are being built are not.
+    If the search only ran out of time, trials in flight are waited for, since they still tell something; builds are
+    cancelled even then.
     """
     if not isinstance(found, Done):
         return found

@@ -1,4 +1,4 @@
-"""A run from what was asked to its end of some kind: what ``start``, ``resume`` and a night have in common."""
+"""The life of a bisection from request to outcome, as ``start``, ``resume`` and the nightly job share it."""
 
 import math
 import os
@@ -48,7 +48,10 @@ _BUILD = "build"
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """What is taken over from another run: its directory, trials (baselines last), compilers; whoever measured them."""
+    """What a new run inherits from the run in ``run_dir``; baselines are the last of ``trials``.
+
+    ``measured_in`` are the directories of all runs in which these trials were measured.
+    """
 
     run_dir: Path
     trials: tuple[tuple[int, Trial], ...]
@@ -58,9 +61,9 @@ class Inherited:
 
 @dataclass(frozen=True, slots=True)
 class BisectRequest:
-    """What a person, or a night, wants bisected; revisions and skips as typed, ``paths`` limit the range.
+    """A bisection that a person or the nightly job asks for; revisions and skips are as typed.
 
-    No trial is begun that would end later than ``budget_s`` seconds of measuring allow.
+    ``paths`` limit the range. No trial is begun that would exceed ``budget_s`` seconds of measuring.
     """
 
     repository: Path
@@ -77,11 +80,11 @@ class BisectRequest:
 def begun(
     asked: BisectRequest, run_dir: Path | None, warn: Callable[[Finding], None], *, measures_here: bool = True
 ) -> Iterator[tuple[RunDirectory, Store]]:
-    """A new run, checked in every way that needs nothing built, recorded, and ours while the block lasts.
+    """Check a request without building anything, record it as a new run, and lock that run until the context exits.
 
-    ``warn`` is told what of this machine spoils figures, or a record, without being in the way; where other hosts
-    measure, their doctors are asked instead. Raises :class:`UserError` for what cannot work; nothing is left of such a
-    run.
+    ``warn`` receives problems of this machine that spoil figures or the record but do not prevent the run; if other
+    hosts measure (``measures_here`` is false), their own doctors check them instead. Raises :class:`UserError` if the
+    request cannot work; the run directory is removed in that case.
     """
     with Repository.open(asked.repository) as repository:
         wanted, settings, commits = checked(repository, asked)
@@ -103,12 +106,12 @@ def begun(
             first_parent=wanted.first_parent,
             skips=skips,
         )
-        # What is taken over is read by this run, and does not count as read before, too.
+        # Inherited trials are evidence of this run; as earlier experience, too, they would count twice.
         own = inherited.measured_in if inherited is not None else frozenset()
         earlier = [path for entry in Index().entries() if (path := Path(entry.run_dir)).resolve() not in own]
         known = experience(settings, host_id(), earlier)
         warn(Finding("noise", Grade.INFO, what_changes_take(settings, known, commits)))
-        # These are on record from the first moment on: without it a resumed run would never know of them.
+        # In one transaction with the header: else a resumed run might never know them.
         facts: list[Fact] = [known.earlier] if asked.budget_s is None else [Budget(asked.budget_s), known.earlier]
         trials, taken = list[Trial](), list[Taken]()
         if inherited is not None:
@@ -121,7 +124,7 @@ def begun(
 
 
 def what_changes_take(settings: Settings, known: Experience, commits: int) -> str:
-    """What changes of usual sizes take among so many commits at the noise on record, for a person."""
+    """The sentence that says what finding changes of usual sizes takes among ``commits``, given the noise on record."""
     counted = settings.machine.is_counted
     spread, noise = spread_of(known, counted=counted), noise_of(known.earlier, counted=counted)
     taken = effects_text(effects_of(max(2, commits), spread.value, noise, counted=counted))
@@ -129,12 +132,10 @@ def what_changes_take(settings: Settings, known: Experience, commits: int) -> st
 
 
 def checked(repository: Repository, asked: BisectRequest) -> tuple[Range, Settings, int]:
-    """The range, its number of commits, and the settings with the very files that a run has.
+    """Return the range, the settings with their input files bundled, and the number of commits in the range.
 
-    By these earlier trials are told to be alike.
-
-    Raises :class:`UserError` for what this repository cannot give: the range, what the stack needs, a clone for the
-    workload; and for words that cannot be terms of git bisect.
+    The bundled files decide which earlier trials were measured alike. Raises :class:`UserError` if the repository lacks
+    the range, a feature that the stack needs, or a clone for the workload; and if git bisect does not allow the terms.
     """
     check_terms(asked.settings.bisect.terms)
     old, new = repository.resolve(asked.old), repository.resolve(asked.new)
@@ -150,7 +151,7 @@ def checked(repository: Repository, asked: BisectRequest) -> tuple[Range, Settin
 
 
 def told_beforehand(repository: Repository, wanted: Range, settings: Settings) -> Iterator[str]:
-    """What a person may not expect of the range; of suspected paths those that were named are looked for in it."""
+    """Remarks on the range that a person may not expect; suspected paths are checked only if they were set."""
     suspects = settings.bisect.suspects
     usual = options.usual(settings)["bisect.suspect"]
     return remarks(repository, wanted, () if list(suspects) == usual else suspects)
@@ -158,7 +159,7 @@ def told_beforehand(repository: Repository, wanted: Range, settings: Settings) -
 
 @contextmanager
 def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
-    """A start that is refused leaves no empty run directory behind."""
+    """Remove the run directory if an error is raised before the run has a database."""
     try:
         yield
     except BisectorError:
@@ -168,7 +169,7 @@ def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
 
 
 def searched(run: RunDirectory, store: Store) -> tuple[RunHeader, Path]:
-    """What is searched in a run, and the repository; raises :class:`UserError` for a run in which nothing is."""
+    """Return the header and the repository of a run that is a bisection; raises :class:`UserError` for other runs."""
     asked = store.bisection()
     if store.by_others or asked.repository is None:
         raise UserError(f"{run.path} was imported; nothing can be measured in it", "bisector table")
@@ -183,10 +184,10 @@ def searched(run: RunDirectory, store: Store) -> tuple[RunHeader, Path]:
 
 
 def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> None:
-    """The disks alone, as far as they are not on record, in a run that goes on or has ended; its state stays.
+    """Measure the baselines that are not on record yet, in a run that has ended or will go on; its state is unchanged.
 
     The new end is built if its kernel is not kept. Raises :class:`UserError` for an import and for files that do not
-    fit on the SSD, :class:`InfraError` for a disk that cannot be measured.
+    fit on the SSD, :class:`InfraError` if a disk cannot be measured.
     """
     _, place = searched(run, store)
     settings = store.settings
@@ -207,16 +208,16 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Eq
 
 
 def give_time(store: Store, budget_s: float) -> None:
-    """Give a run so many seconds from now on, whatever its budget was; all budgets stay on record.
+    """Give a run ``budget_s`` seconds from now on, whatever its budget was; all budgets stay on record.
 
-    The state is recorded along with it, so that the next process goes on, whatever becomes of this one.
+    The state "stopped" is recorded in the same transaction, so that a later process goes on even if this one is killed.
     """
     more = StateChange(now(), State.STOPPED, f"given {units.duration(budget_s)} more", os.getpid())
     store.add(Budget(budget_s, store.spent_s()), more)
 
 
 def skip(store: Store, expressions: Iterable[str]) -> None:
-    """Record that commits of the range are not to be measured (any more); all of them or none.
+    """Record that commits of the range must not be measured from now on; either all are recorded or none.
 
     Raises :class:`UserError` for a revision that is unknown, an end, or outside the range.
     """
@@ -249,14 +250,14 @@ def _process(
 
 
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, aim: Aim = Aim.ANSWER) -> Done:
-    """Clean up after a killed process of this run, then go on to an end of some kind, and record which.
+    """Clean up after a killed process of this run, continue the run to an outcome, and record the outcome.
 
-    Raises what ended it otherwise; a :class:`KeyboardInterrupt` as :class:`Interrupted`.
+    Raises the error that ended the run otherwise; a :class:`KeyboardInterrupt` becomes :class:`Interrupted`.
     """
     asked, place = searched(run, store)
     clean_up(run, store)
     with Repository.open(place, run_marker=run.path) as repository:
-        wanted = _range(repository, asked)  # before the state is touched: an answer stays where its history is gone
+        wanted = _range(repository, asked)  # raises before the state changes: an answer outlives its git history
         store.set_state(State.RUNNING)
         with ends_recorded(run, store):
             hold(repository, run.path, {"old": wanted.old.sha, "new": wanted.new.sha})
@@ -264,10 +265,10 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
             with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
                 outcome = bisection.run()
         store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
-    if outcome.out_of_time:  # as after an interruption all stays for the process that goes on
+    if outcome.out_of_time:  # as after an interruption, the build directory stays for the process that goes on
         return outcome
     discard(run.path / _BUILD)
-    # An answer that is to be measured by another clock, too, has its draft after that: it says what came of it.
+    # If the answer is to be confirmed by another clock, the draft is written after that, since it tells the result.
     if outcome.state is not State.STOPPED:
         if outcome.state is not State.FOUND or settings.bisect.confirm_by is ConfirmBy.NONE:
             outbox.leave_draft(run, store, tell)
@@ -277,10 +278,9 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, 
 
 
 def goes_on(store: Store) -> bool:
-    """Whether a narrowed run can do better when it is resumed; its ends are held until then.
+    """Whether resuming a narrowed run can narrow it further; git references keep its ends until then.
 
-    It can with more time where its budget allowed no more, and where commits were given up because no measurement of
-    them was sound, unless a person skips them anyway.
+    It can if the run was out of time, or if it gave up a commit without a sound trial and no person skips that commit.
     """
     asked, last = store.bisection(), store.state()
     if last is None or last.state is not State.NARROWED:
@@ -292,7 +292,7 @@ def goes_on(store: Store) -> bool:
 
 
 def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """What a process that was killed once the answer was on record has not come to."""
+    """Finish what a process left undone that was killed after it had recorded the answer."""
     repository = store.bisection().repository
     discard(run.path / _BUILD)
     if not (run.path / outbox.DRAFT).exists():
@@ -302,9 +302,9 @@ def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
 
 
 def let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
-    """Hold no commits for a run any more; where that fails, the answer is not lost by it."""
+    """Remove the git references that keep a run's commits; a failure is only told, so that the answer is not lost."""
     try:
-        with suppress(UserError), Repository.open(path) as repository:  # there may be no repository any more
+        with suppress(UserError), Repository.open(path) as repository:  # the repository may have been deleted
             release(repository, run.path)
     except InfraError as error:
         again = f"then {from_record.resume_command(run.path)} removes them"
@@ -314,12 +314,12 @@ def let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
 
 @contextmanager
 def ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
-    """Whatever stops a bisection is written down, and the person is told how to go on."""
+    """Record the error that stops a bisection, and add to it how to go on; an interrupt is :class:`Interrupted`."""
     resume = from_record.resume_command(run.path)
     try:
         with our_files(run.path):
             yield
-    except (EndsDoNotReproduce, MetricAbsent) as error:  # as it would be again
+    except (EndsDoNotReproduce, MetricAbsent) as error:  # a resumed run would fail alike
         store.set_state(State.FAILED, str(error))
         raise
     except KeyboardInterrupt as error:
@@ -332,13 +332,14 @@ def ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
         raise
 
 
-# Where to look for the step that a run did not look for, with the readings it has already
+# A second step in the readings of a run: where to bisect for it
 
 
 def next_step(run: RunDirectory, store: Store) -> BisectRequest:
-    """What to bisect next: the narrowest range of measured commits around the widest other gap, and all trials.
+    """Return a request to bisect the widest other step in a run's readings, between the measured commits around it.
 
-    Raises :class:`UserError` when the readings have one step, or it cannot be looked for.
+    It inherits all trials. Raises :class:`UserError` if there is only one step, or if the run is still running, was
+    imported, or has no ends.
     """
     asked = store.bisection()
     if state_of(run, store)[0] is State.RUNNING:
@@ -347,7 +348,7 @@ def next_step(run: RunDirectory, store: Store) -> BisectRequest:
         raise UserError(f"{run.path} was imported, and has no repository to build from", "bisector start OLD NEW")
     if not asked.has_ends:
         raise UserError(f"{run.path} has no ends between which there could be a step", "bisector start OLD NEW")
-    # An end without a commit, or with it, is that of this run alone; so is what makes a fault doubted.
+    # An end with a commit reverted or picked belongs to the ends of this run; so does the reason to doubt a fault.
     trials = tuple((n, trial) for n, trial in store.trials() if trial.subject.is_commit and not trial.doubted)
     judging = Judging(store.settings, trials, asked.old_sha, asked.new_sha)
     lines, objective = judging.other_lines, judging.objective
@@ -368,10 +369,10 @@ def next_step(run: RunDirectory, store: Store) -> BisectRequest:
 
 
 def _ends(repository: Repository, asked: RunHeader, judging: Judging) -> tuple[str, str]:
-    """The hashes of the commits between which the other step is, of those that have a verdict by its line.
+    """The hashes of the measured commits between which the other step is, by their verdicts with its threshold.
 
-    Of the new ones that leaves the fewest commits between it and all old ones, then of its old ancestors the nearest.
-    Both ends of the run will do, since the line is between their figures.
+    The new one has the fewest commits between it and all of the old side; the old one is its nearest ancestor there.
+    The ends of the run are the fallback: the threshold lies between their figures.
     """
     shas = dict.fromkeys(trial.commit.sha for _, trial in judging.trials)
     judged = {sha: judgement.verdict for sha in shas if (judgement := judging.judge(sha)) is not None}

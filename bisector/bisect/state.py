@@ -1,4 +1,4 @@
-"""All that the step of a bisection decides by, and what it may ask of the repository, a build or the host; values."""
+"""The values by which the step of a bisection decides, and its questions to the repository, a build or the host."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -42,19 +42,19 @@ class CommitsOf(Question[tuple[Commit, ...]]):
 
 @dataclass(frozen=True)
 class ParentsOf(Question[Mapping[str, tuple[str, ...]]]):
-    """The hashes of the parents of each of these commits, as far as the bisection follows them."""
+    """The hashes of each commit's parents; the first parent alone if the bisection follows no other."""
 
     shas: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Installed(Question[tuple[Compiler, ...]]):
-    """What kernels can be built with here, as the settings ask for, the preferred one first."""
+    """The compilers installed here that the settings allow, the preferred one first."""
 
 
 @dataclass(frozen=True)
 class ParentWithSameKernel(Question[Commit | None]):
-    """A parent of a commit with this kernel that surely has it, too."""
+    """A parent of ``commit`` that surely has the same kernel as ``commit``."""
 
     commit: Commit
     kernel: Kernel
@@ -70,14 +70,14 @@ class WhatMatters(Question[Mattering | None]):
 
 @dataclass(frozen=True)
 class KeptKernels(Question[frozenset[str]]):
-    """The hashes of the commits of the range of which a kernel is kept, made by one of these compilers."""
+    """The hashes of the commits of the range whose kernel, made by one of these compilers, is in the cache."""
 
     compilers: tuple[Compiler, ...]
 
 
 @dataclass(frozen=True)
 class ChangedEnd(Question[Commit | CannotBeHad]):
-    """An end without a commit, or with it."""
+    """An end with a commit reverted or picked, as a commit."""
 
     kind: Kind
     commit: Commit
@@ -86,10 +86,10 @@ class ChangedEnd(Question[Commit | CannotBeHad]):
 
 @dataclass(frozen=True)
 class ShowGit(Question["GitState"]):
-    """Make git's bisection hold these skips and verdicts under these terms, and no others.
+    """Make git's bisection hold exactly these skips and verdicts, under these terms.
 
-    With ``proposes``, ask what it makes of it. Unlike other answers this one holds only until git is shown something
-    else.
+    With ``proposes``, also ask git for its next step. Unlike other answers, this one is valid only until git is shown
+    something else.
     """
 
     terms: Terms
@@ -101,7 +101,7 @@ class ShowGit(Question["GitState"]):
 
 @dataclass(frozen=True, slots=True)
 class GitState:
-    """What git's bisection was made to hold, and what it made of that, if it was asked."""
+    """The verdicts that git's bisection holds, and its next step or contradiction; None if it was not asked."""
 
     shown: ShowGit
     says: Proposal | Contradiction | None
@@ -109,13 +109,13 @@ class GitState:
 
 @dataclass(frozen=True)
 class LeftInRange(Question[tuple[str, ...]]):
-    """The hashes of the commits that git has left, whatever paths they touch, by what it was shown."""
+    """The hashes of the commits that git still has in range after ``shown``, whatever paths they touch."""
 
     shown: ShowGit
 
 
 class Unanswered(Exception):
-    """The step needs the answer to a question that nobody has asked yet."""
+    """The step needs the answer to a question that was not asked yet."""
 
     def __init__(self, question: Question[object]) -> None:
         super().__init__(question)
@@ -123,7 +123,7 @@ class Unanswered(Exception):
 
 
 class Aim(StrEnum):
-    """What a process is to come to: an answer, both ends measured, or the disks alone."""
+    """What a process works for: an answer, both ends measured, or the baselines."""
 
     ANSWER = "answer"
     ENDS = "ends"
@@ -132,12 +132,12 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is asked for, and what does not change while a process lasts.
+    """What is asked for; constant while a process lasts.
 
-    ``skips`` are the hashes a person knows to be untestable, ``bases`` those of the commits that both ends have and
-    that are not the old end. ``search_range`` is the range as the posterior sees it, where readings are weighed.
-    A weak trial up to the number ``forgiven`` is no reason (any more) to give up its commit: its host may have been
-    busy, and this process tries it again.
+    A person knows the commits of the hashes ``skips`` to be untestable; ``bases`` are the hashes of the ends' merge
+    bases other than the old end. ``search_range`` is the range as the posterior sees it, None if readings are not
+    weighed. A weak trial up to the number ``forgiven`` does not count towards giving up its commit: its host may have
+    been busy, so this process tries the commit again.
     """
 
     wanted: Range
@@ -152,20 +152,20 @@ class Scope:
 
     @property
     def policy(self) -> RetryPolicy:
-        """How often something is tried before it is believed or given up."""
+        """How often a trial or control is repeated before its result is believed or given up."""
         return self.settings.retries
 
     @property
     def ends(self) -> tuple[Commit, Commit]:
-        """The old end and the new one."""
+        """The old end and the new end."""
         return self.wanted.old, self.wanted.new
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The record as of one moment. What follows from it is found when it is first asked for, and kept.
+    """The record as of one moment; conclusions from it are computed on first use and kept.
 
-    ``built`` are the hashes of the commits of which there was a kernel on any host.
+    ``built`` are the hashes of the commits whose kernel was built on any host.
     """
 
     scope: Scope
@@ -186,7 +186,7 @@ class Recorded:
 
     @classmethod
     def of(cls, scope: Scope, store: Store) -> Self:
-        """What a store holds now."""
+        """The present contents of a store."""
         trials, tries = store.trials(), store.facts(BuildTry)
         built = {one.sha for one in tries if not one.reason}
         return cls(
@@ -209,26 +209,26 @@ class Recorded:
 
     @property
     def left_s(self) -> float:
-        """For how long it may still be measured."""
+        """The seconds of measuring that the budget has left; infinite if there is no budget."""
         return math.inf if self.budget is None else self.budget.end_s - self.spent_s
 
     @cached_property
     def judging(self) -> Judging:
-        """All verdicts."""
+        """The verdicts by all trials on record."""
         old, new = self.scope.ends
         return Judging(self.scope.settings, self.trials, old.sha, new.sha, forgiven=self.scope.forgiven)
 
     @cached_property
     def judged(self) -> tuple[tuple[int, Trial, Judgement], ...]:
-        """Every trial with what it says by itself."""
+        """Every trial with its number and the judgement of it alone."""
         return tuple(self.judging.judged_trials())
 
     def home(self, host: str) -> str:
-        """With which trials the next one of a host can be compared: it is taken to be as in its last one."""
+        """The key of the trials that a host's next trial can be compared with: host and era of its last trial."""
         return next((host_of(trial) for _, trial in reversed(self.trials) if trial.host == host), host)
 
     def on(self, host: str) -> "Recorded":
-        """The same with the trials of one host alone, since it is as it is now."""
+        """The record with the trials of one host in its present era alone."""
         home = self.home(host)
         if all(host_of(trial) == home for _, trial in self.trials):
             return self
@@ -242,7 +242,7 @@ class Recorded:
         return {}
 
     def standing(self, kept: frozenset[str], host: str, in_flight: tuple[Subject, ...]) -> Standing:
-        """What all readings say of the range, of which some kernels are kept, for a trial on a host beside others."""
+        """The posterior for a trial on ``host``; ``kept`` commits need no build, ``in_flight`` is under way."""
         if (key := (kept, host, in_flight)) not in self._standings:
             if self.scope.search_range is None:
                 raise RuntimeError("a strategy that weighs nothing asks for the posterior")
@@ -265,20 +265,20 @@ class Recorded:
         return {}
 
     def is_skipped(self, sha: str) -> bool:
-        """Whether a commit is not to be measured any more for what its trials ended in."""
+        """Whether the results of a commit's trials make it untestable."""
         return isinstance(self.judging.settlement(sha), Untestable)
 
     def was_tried(self, sha: str) -> bool:
-        """Whether there is a trial of it."""
+        """Whether a trial of the commit is on record."""
         return any(trial.commit.sha == sha for _, trial in self.trials)
 
 
 @dataclass(frozen=True, slots=True)
 class BisectState:
-    """Everything that there is to decide by.
+    """Everything that the step of a bisection decides by.
 
-    ``git`` is what git was shown last, and ``chose_by`` are the readings by which the search chose last. ``hosts`` are
-    those that are there and not excluded, and ``host`` the one that is asked for.
+    ``git`` is the last known state of git's bisection, and ``chose_by`` the readings by which the search chose last.
+    ``hosts`` are connected and not excluded, and ``host`` is the one that the next instruction is for.
     """
 
     scope: Scope
@@ -291,7 +291,7 @@ class BisectState:
 
     @property
     def in_flight(self) -> Mapping[int, Submit]:
-        """What was submitted and has not ended, by its number."""
+        """The submissions that have not ended, by number."""
         return self.transient.in_flight
 
     @property
@@ -301,26 +301,26 @@ class BisectState:
 
     @property
     def home(self) -> str:
-        """The host as it is now (:func:`bisector.analysis.verdicts.host_of`)."""
+        """The host with its present era (:func:`bisector.analysis.verdicts.host_of`)."""
         return self.recorded.home(self.host)
 
     @property
     def here(self) -> "BisectState":
-        """The same with the trials of this host alone: figures of two hosts, or of two eras, are never compared."""
+        """The state with the trials of this host alone: figures of two hosts, or of two eras, are never compared."""
         return self.on(self.host)
 
     def on(self, host: str) -> "BisectState":
-        """The same with the trials of one host alone, which is asked for."""
+        """The state for ``host``, with the trials of that host alone."""
         own = self.recorded.on(host)
         return self if own is self.recorded and host == self.host else replace(self, recorded=own, host=host)
 
     @property
     def failures(self) -> int:
-        """How many attempts have failed on this host since it last finished one."""
+        """The number of attempts that have failed on this host since it last finished one."""
         return len(self.transient.failures.get(self.host, ()))
 
     def is_in_flight(self, sha: str, host: str = "") -> bool:
-        """Whether a trial of a commit is under way, on one host or on any."""
+        """Whether a trial of a commit is under way on ``host``, or on any host if ``host`` is empty."""
         return any(
             isinstance(one.request, TrialRequest) and one.request.commit.sha == sha and host in ("", one.host)
             for one in self.in_flight.values()
@@ -328,8 +328,8 @@ class BisectState:
 
     @property
     def builds_in_flight(self) -> Mapping[int, Commit]:
-        """The commits whose kernels are being built and not measured, and are wanted still, by submission."""
-        if not self.recorded.compilers:  # then it is found out which compiler builds the ends
+        """The commits that are being built without a trial, by submission; cancelled builds and rechecks excepted."""
+        if not self.recorded.compilers:  # builds only try compilers until one is settled
             return {}
         return {
             id_: one.request.commit
@@ -340,22 +340,22 @@ class BisectState:
         }
 
     def is_being_built(self, sha: str) -> bool:
-        """Whether the kernel of a commit is about to be there: it is being built, and nothing else."""
+        """Whether the kernel of a commit is being built without a trial."""
         return any(commit.sha == sha for commit in self.builds_in_flight.values())
 
     @property
     def without_builds(self) -> "BisectState":
-        """The same as if no kernel were being built that is not measured."""
+        """The state as if no build without a trial were in flight."""
         builds = self.builds_in_flight
         in_flight = {id_: one for id_, one in self.in_flight.items() if id_ not in builds}
         return replace(self, transient=replace(self.transient, in_flight=in_flight))
 
     @property
     def subjects_in_flight(self) -> tuple[Subject, ...]:
-        """What the search has under way, measured or built for it: neither ends, nor the disks alone.
+        """The subjects that the search has under way, being measured or built; ends, and so baselines, are excepted.
 
-        A kernel that another host is building is chosen when it is there: until then, others tell more beside it. On
-        this host a trial of it has the kernel sooner than one of another commit.
+        A commit that another host is building counts as under way: the search chooses it once it is built, and until
+        then what tells most beside it. A commit that this host is building does not count: no other is built sooner.
         """
         found, search_range = list[Subject](), self.scope.search_range
         builds = {} if self.scope.crew.builds_here or search_range is None else self.builds_in_flight
@@ -370,43 +370,43 @@ class BisectState:
 
     @property
     def judging(self) -> Judging:
-        """All verdicts."""
+        """The verdicts by all trials on record."""
         return self.recorded.judging
 
     @property
     def standing(self) -> Standing:
-        """What all readings say of the range, and what a trial takes."""
+        """The posterior of the range by all readings, and the decision that follows from it on this host."""
         host = self.home if len(self.judging.hosts) > 1 else ""
         return self.recorded.standing(self.kept, host, self.subjects_in_flight)
 
     @property
     def kept(self) -> frozenset[str]:
-        """The hashes of commits whose kernels need no build: of the range as it began, and all that was built since."""
+        """The hashes of commits that need no build: kept at first, built since, or being built ahead on this host."""
         soon = [one.sha for one in self.builds_in_flight.values()] if self.scope.crew.builds_here else []
         return self.answer(KeptKernels(self.recorded.compilers)).union(self.recorded.built, soon)
 
     @property
     def words(self) -> tuple[str, str]:
-        """What the ends are called, which may follow from what they measure."""
+        """The terms for the old end and the new end, which may follow from their figures."""
         return self.judging.terms.old, self.judging.terms.new
 
     def answer(self, question: Question[T]) -> T:
-        """The answer to a question; raises :class:`Unanswered` when it has not been asked."""
+        """Return the answer to a question; raises :class:`Unanswered` if it was not asked yet."""
         if question not in self.transient.answers:
             raise Unanswered(question)
         return cast("T", self.transient.answers[question])
 
     def commit(self, sha: str) -> Commit:
-        """The commit of a hash."""
+        """Return the commit of a hash."""
         found = next((end for end in self.scope.ends if end.sha == sha), None)
         return found or self.answer(CommitsOf((sha,)))[0]
 
     def commits(self, shas: Iterable[str]) -> tuple[Commit, ...]:
-        """The commits of hashes."""
+        """Return the commits of these hashes, in their order."""
         wanted = tuple(shas)
         return self.answer(CommitsOf(wanted)) if wanted else ()
 
     def parent_with_same_kernel(self, commit: Commit) -> Commit | None:
-        """A parent that surely has the kernel that was built of a commit."""
+        """Return a parent that surely has the commit's kernel; None if none is known to, or no kernel was built."""
         kernel = self.judging.kernel_of(commit.sha)
         return self.answer(ParentWithSameKernel(commit, kernel)) if kernel is not None else None

@@ -1,8 +1,8 @@
-"""What to do next: one pure function of the facts, of what is in flight, and of the hosts that are idle.
+"""The step of a bisection: a pure function from the facts, the work in flight and the idle hosts to an instruction.
 
-It is asked after everything that was done. Nothing that it decides is kept anywhere: a process that begins with the
-same record comes to the same. What each idle host is to do is asked for one host after the other: both ends first,
-which give it a line of its own, then what tells most beside all that is in flight.
+The loop calls it after each instruction. Its decisions are kept nowhere: a process that begins with the same record
+decides alike. Idle hosts are considered one after the other: each measures both ends first, which give it a threshold
+of its own, then the subject that tells most beside all that is in flight.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,10 +52,10 @@ from bisector.trial.runner import TrialRequest
 
 
 def step(facts: BisectState) -> Instruction:
-    """The next instruction.
+    """Return the next instruction.
 
-    Raises :class:`bisector.core.errors.EndsDoNotReproduce` when there is nothing to bisect, and what an attempt failed
-    with when it is given up.
+    Raises :class:`bisector.core.errors.EndsDoNotReproduce` if there is nothing to bisect, and the error of an attempt
+    that is given up.
     """
     now, builders = facts.transient, facts.scope.crew.builders
     usable = [host for host in now.idle if host not in now.set_aside]
@@ -71,7 +71,7 @@ def step(facts: BisectState) -> Instruction:
                 return found
     except Unanswered as missing:
         return Ask(missing.question)
-    # A host that is set aside is there and idle, so that no other may ever come.
+    # Waiting would never end: all hosts that are connected are excluded, and others may never come.
     set_aside = [host for host in now.set_aside if host in now.idle and host not in builders]
     if set_aside and not facts.hosts and not facts.in_flight:
         raise now.set_aside[set_aside[-1]]
@@ -82,13 +82,13 @@ def _next_of_one(facts: BisectState) -> Instruction:
     found = worn_out(facts) or next(_begun(facts), None) or _AIMS[facts.scope.aim](facts)
     found = in_time(facts, found)
     if isinstance(found, Submit):
-        # A host that measures several at a time is not to be given the same twice.
+        # A host that runs several guests must not be given the same task twice.
         is_begun = any(one.task == found.task for one in facts.in_flight.values())
         return Wait() if is_begun else replace(found, host=facts.host)
     return once_all_has_ended(facts, found)
 
 
-# What has happened comes first: it is put on record, and told
+# Ended submissions come first: they are recorded, and people are told
 
 
 def _arrived(facts: BisectState) -> Iterator[Record]:
@@ -118,13 +118,13 @@ def _arrived(facts: BisectState) -> Iterator[Record]:
 
 
 def _is_build_ahead(facts: BisectState, attempt: Attempt) -> bool:
-    """Whether it is a build that leaves a kernel, by the compiler that is chosen."""
+    """Whether the attempt is a build without a trial, rather than a try of a compiler or a recheck."""
     request = attempt.submit.request
     return isinstance(request, BuildRequest) and request.measured is None and bool(facts.recorded.compilers)
 
 
 def _failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorError) -> Record:
-    """An attempt that failed by no fault of its commit; with that of a trial, where a sound end shows it to be one."""
+    """The record of a failed attempt, and of its trial with a fault if a control shows that the kernel is to blame."""
     last, record = attempts[-1], failed(attempts[-1], error)
     request, found = last.submit.request, blamed(facts.on(last.news.host), attempts)
     if found is None or not isinstance(request, TrialRequest):
@@ -139,9 +139,9 @@ def _is_searched(facts: BisectState, request: TrialRequest) -> bool:
 
 
 def _unreported(facts: BisectState) -> Notify | None:
-    """The trials that people have not been told of; then those of before there was a line between the ends, with it.
+    """Tell people of new trials, and again, once there is a threshold, of those that were measured before it.
 
-    Where the disks alone are asked for, no trial is of interest.
+    A process that only measures baselines tells of no trial.
     """
     if facts.scope.aim is Aim.BASELINES:
         return None
@@ -183,7 +183,7 @@ def _after(facts: BisectState, attempts: Sequence[Attempt]) -> Submit | Notify |
     return None
 
 
-# What to come to
+# One function for each aim
 
 
 def _answer(facts: BisectState) -> Instruction:
@@ -192,7 +192,7 @@ def _answer(facts: BisectState) -> Instruction:
     found = _STRATEGIES[facts.scope.settings.bisect.strategy](facts)
     if not isinstance(found, Done) or facts.in_flight:
         return found
-    # The disks last, so that nothing that fails or ends there can cost an answer.
+    # Baselines come last, so that neither their failures nor the end of the budget can cost an answer.
     if (control := _control_before_an_answer(facts)) is not None:
         return control
     if not isinstance(found := builds.once_more(facts, found), Done):
@@ -210,7 +210,7 @@ def _baselines(facts: BisectState) -> Instruction:
 
 
 def _prepared(facts: BisectState) -> Instruction | None:
-    """What comes before the search: the compilers, both ends, and which commits can matter between them."""
+    """The next preparation of the search: the compilers, both ends, and which commits between them can matter."""
     runs = [judged_run(trial) for _, trial in facts.judging.trials if trial.fault is None and trial.runs]
     if found := (
         once(facts, "whole runs", why_whole(facts.judging.objective))
@@ -225,7 +225,7 @@ def _prepared(facts: BisectState) -> Instruction | None:
 
 
 def _say_what_changed(facts: BisectState) -> Notify | None:
-    """Notify once what of this host has changed, before both ends are measured on it anew."""
+    """Tell once what has changed on this host, before both ends are measured on it again."""
     changed = [one for one in changes_of_hosts(facts.judging.trials) if one.host == facts.host]
     judging = facts.here.judging
     if not changed or all(judging.judge(end.sha) is not None for end in facts.scope.ends):
@@ -236,7 +236,7 @@ def _say_what_changed(facts: BisectState) -> Notify | None:
 
 
 def _relevance(facts: BisectState) -> Record | Notify | None:
-    """Record and tell once which commits can matter, which the ends' builds tell."""
+    """Record, and tell once, which commits can matter by the files that the builds of both ends read."""
     if facts.recorded.relevance is not None:
         return once(facts, "relevance", facts.recorded.relevance.sentence)
     settled = [facts.judging.settlement(end.sha) for end in facts.scope.ends]
@@ -247,7 +247,7 @@ def _relevance(facts: BisectState) -> Record | Notify | None:
     return Record((mattering,)) if mattering is not None else None
 
 
-# What was asked of a sound end is not asked again
+# Controls that explain recorded faults; a control that answered is not repeated
 
 
 def _control_after_a_row(facts: BisectState) -> Submit | None:
@@ -257,7 +257,7 @@ def _control_after_a_row(facts: BisectState) -> Submit | None:
 
 
 def _control_before_an_answer(facts: BisectState) -> Submit | Wait | None:
-    """An end is tried on each host that has faults; where that is another one, this one waits."""
+    """A control on this host if it has unexplained faults; if another host has, this one waits for that host's."""
     shas = {end.sha for end in facts.scope.ends}
     for host in (facts.host, *facts.hosts):
         there = facts.on(host)

@@ -1,7 +1,7 @@
-"""From a bisection's facts to the rule by which its next run may end early; reads fio's logs of fast runs.
+"""The rule by which a bisection's next run may end early, from its trials and fio's logs of fast runs.
 
-fio writes a log of its I/Os where the job file asks for one. Of bandwidth the same log tells, since the bytes of an
-I/O are the same on the whole throughout a run.
+fio writes a log of its I/Os if the job file asks for one. The same log serves for bandwidth, since the mean size of an
+I/O does not change during a run.
 """
 
 import math
@@ -38,22 +38,22 @@ _BYTES_PER_KIB = 1024
 
 
 def why_whole(objective: Objective) -> str:
-    """Why no run can be stopped early by this metric, for a person; empty where that is possible."""
+    """The sentence that says why no run can be stopped early by this metric; empty if runs can be."""
     if objective.definition.live:
         return ""
     return f"no run is stopped early: {objective.metric} is known only when a run has ended"
 
 
 def stop_rule(judging: Judging, run_dir: Path, fill: Fill = Fill.WHOLE) -> StopRule | None:
-    """When a run may end early; None while there is no threshold, and where whole runs are asked for or needed.
+    """The rule by which a run may end early; None if no threshold is known yet, or if the run must not end early.
 
-    The ends are never to be measured by it: it comes from their whole runs. When a fast kernel becomes fast depends on
-    how long its cache has been in use, so that of trials with the same ``fill`` alone counts.
+    Callers must not apply it to the ends, since it is derived from their whole runs. The time until a fast kernel is
+    fast depends on how long its cache has been in use, so only trials with the same ``fill`` count.
     """
     line, workload, objective = judging.threshold(), judging.settings.workload, judging.objective
     if line is None or workload.full_runs or not objective.definition.live:
         return None
-    # How a run begins may differ from the rest of it by more than the small changes do that counted time tells.
+    # The beginning of a run may differ from the rest by more than the small changes that counted time can tell.
     if judging.settings.machine.is_counted and not are_far_apart(line.old, line.new):
         return None
     threshold = objective.value_of(line.score)
@@ -84,11 +84,11 @@ def _steady_s(trial: Trial, objective: Objective) -> float:
 
 
 def rule_clear_of(judging: Judging, run_dir: Path, shas: Iterable[str]) -> StopRule | None:
-    """When a run that an answer may rest on may end early: clear of the line, and of the whole run of one of these.
+    """The rule for a run that an answer may rest on: it ends once clear of the threshold and of another whole run.
 
-    That is the first one of them on the other side of the line. None, so that it goes its whole length, where none of
-    them has such a run with the logs of its jobs, of the same random numbers and after a cache that was filled by whole
-    runs.
+    That is the run of the first of the commits ``shas`` on the other side of the threshold. None, so that the run goes
+    its whole length, if none of them has a whole run with logs of all jobs and with a cache filled by whole runs, or if
+    the workload's random numbers differ from run to run.
     """
     rule, workload = stop_rule(judging, run_dir), judging.settings.workload
     if rule is None or not workload.workload.repeats_itself():
@@ -99,10 +99,10 @@ def rule_clear_of(judging: Judging, run_dir: Path, shas: Iterable[str]) -> StopR
 
 
 def rule_alike(judging: Judging, run_dir: Path, sha: str) -> StopRule | None:
-    """When a run of an end may end early whose cache was filled in another way: clear of the line, and like its own.
+    """The rule for an end's run after a short fill: it ends once clear of the threshold and like the end's whole run.
 
-    Its whole run shows what becomes of that kernel after good or bad minutes, so no other run is waited for. None, so
-    that it goes its whole length, where there is no such run to hold it against.
+    The whole run shows what follows good or bad minutes of that kernel, so the guard is a third of the run, whatever
+    other runs took. None, so that the run goes its whole length, if the end has no whole run to compare with.
     """
     rule = rule_clear_of(judging, run_dir, (sha,))
     if rule is None:
@@ -113,7 +113,7 @@ def rule_alike(judging: Judging, run_dir: Path, sha: str) -> StopRule | None:
 
 
 def _counterpart(judging: Judging, curves: "Curves", sha: str) -> Counterpart | None:
-    """The whole run of a commit, or of the one that has its kernel."""
+    """The whole run of a commit, or of another commit with the same kernel."""
     settled, judgement = judging.settlement(sha), judging.judge(sha)
     if not isinstance(settled, SoundMeasurement) or judgement is None or judging.direction is None:
         return None
@@ -126,11 +126,10 @@ def _counterpart(judging: Judging, curves: "Curves", sha: str) -> Counterpart | 
 
 
 def _lead_s(trial: Trial) -> float:
-    """How long the cache had been in use when fio's own time in the last run began.
+    """The seconds that the cache had been in use when fio's own time in the last run began; 0 if others measured.
 
-    To the second, as the record has it; 0 of what others measured. A kernel becomes fast so much sooner as its last run
-    begins later, where dm-cache's policy moves blocks by a clock of its own; so the guard is reckoned for a run that
-    begins as early as any did.
+    To the second, as on record. dm-cache's policy moves blocks by a clock of its own, so a kernel becomes fast as much
+    sooner as its last run begins later; the guard is computed for a run that begins as early as any did.
     """
     if trial.origin is not None:
         return 0.0
@@ -140,27 +139,27 @@ def _lead_s(trial: Trial) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """How the objective's rate went during whole runs, by the logs in a run directory."""
+    """The course of the objective's rate during runs, by the logs in a run directory."""
 
     objective: Objective
     run_dir: Path
     runtime_s: float
 
     def fast_after_s(self, trial: Trial, threshold: float) -> float | None:
-        """By which second of its last run a trial was fast; None when that is not known, or was never for good."""
+        """The second of its last run from which a trial stayed fast; None if it never did, or if that is unknown."""
         stop = trial.stopped_early
         if stop is not None and not stop.against:
             return stop.at_s
-        # One that was to be clear of another run, too, was not stopped as soon as it was fast.
+        # A run that also had to be clear of another run may have been fast long before it was stopped.
         known = became_fast_s(self.rates(trial), self.runtime_s, threshold)
         return stop.at_s if known is None and stop is not None else known
 
     def rates(self, trial: Trial) -> tuple[Floats, ...]:
-        """The batches of its last run that the objective looks at; none unless there is a log for every job."""
+        """The batches of a trial's last run that the objective uses; empty unless every job has a log."""
         return deciding_rates(self.objective, self._batches(trial))
 
     def _batches(self, trial: Trial) -> Mapping[str, Floats]:
-        """Each job of the run that counts, in batches, by its log; nothing unless there is one for every job."""
+        """The rates of each job of the judged run, in batches; empty unless every job has a log."""
         run = judged_run(trial)
         figures = {job.name: job for job in run.jobs if job.direction == self.objective.io_direction}
         names = tuple(dict.fromkeys(job.name for job in run.jobs))
@@ -172,11 +171,11 @@ class Curves:
         return found if len(found) == len(figures) else {}
 
     def _per_io(self, job: JobFigures) -> float:
-        # Itself, or its bytes.
+        # The factor from I/Os to the unit of the metric.
         return _BYTES_PER_KIB * job.bw_kib_s / job.iops_mean if self.objective.definition.unit is Unit.BYTES_S else 1.0
 
     def _logs(self, trial: Trial, run: Run) -> Iterator[tuple[int, Series]]:
-        """The logs of a run with the numbers of their jobs, which fio gives in the order of the job file."""
+        """The logs of a run with the numbers of their jobs, which fio counts in the order of the job file."""
         for artifact in trial.artifacts:
             path = Path(artifact.name)
             number = job_number(path.name)
@@ -186,12 +185,12 @@ class Curves:
                 text = inside(self.run_dir, artifact.path).read_text(encoding="utf-8")
                 series = parse_log(text, self.objective.io_direction)
             except (OSError, UnicodeDecodeError, LogUnreadable):
-                continue  # then there are fewer logs than jobs, and no curve
+                continue  # the run then has fewer logs than jobs, and its rates are not used
             if series.end_ms.size:
                 yield number, series
 
     def _resampled(self, series: Series) -> Floats:
-        """To the last whole batch there is: fio logs no last interval that is not whole."""
+        """Cut off after the last whole batch: fio does not log a last interval that is incomplete."""
         step_ms = batch_s(self.runtime_s) * 1000
         until_ms = np.floor(min(float(series.end_ms[-1]), self.runtime_s * 1000) / step_ms) * step_ms
         return resample(series, step_ms, until_ms)

@@ -1,4 +1,4 @@
-"""What is submitted, and what people are told once: the trial of a subject on the setup of the search; pure."""
+"""Pure functions that make a trial on the setup of the search, check that it ends in time, or tell something once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from bisector.trial.runner import TrialRequest
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How much is left: commits that may be the answer, trials to expect, and the likeliest commit's probability."""
+    """The work left: commits that may be the answer, trials to expect, and the likeliest commit's probability."""
 
     candidates: int = 0
     trials_left: int = 0
@@ -42,12 +42,12 @@ def measure(
     fill: Fill | None = None,
     clear_of: Iterable[str] = (),
 ) -> Submit:
-    """One trial on the setup of the search.
+    """Return one trial on the setup of the search.
 
-    Runs of the two ends are never stopped early, because the threshold is derived from them, and neither are those of
-    a ``whole`` trial. Two kinds stop early all the same: a whole run once it is ``clear_of`` the run of one of these
-    commits, and an end's run after a short fill once it is like the end's whole run. Without a ``fill`` to use, the
-    short one is used where it is harmless and the trial is not whole.
+    Runs of the two ends are not stopped early by the usual rule, because the threshold is derived from them, and
+    neither are runs of a ``whole`` trial. Yet a whole run may end once it is ``clear_of`` the run of one of these
+    commits, and an end's run after a short fill once it is like the end's whole run. If ``fill`` is None, the fill is
+    short if that is harmless and the trial is not whole.
     """
     commit, judging, recorded, settings = subject.commit, facts.judging, facts.recorded, facts.scope.settings
     is_end, n = commit in facts.scope.ends, recorded.next_n
@@ -55,7 +55,7 @@ def measure(
     if fill is None:
         may_be_short = not whole and rule_for(settings) is not None and facts.here.judging.short_fill.harmless
         fill = Fill.SHORT if may_be_short else Fill.WHOLE
-    # A kernel that has its figures and is asked for again is not to be told that it has them.
+    # A kernel that is measured again on purpose must not end with "this kernel was measured already".
     known = isinstance(judging.settlement(commit.sha), SoundMeasurement)
     others = judging.measured_kernels(whole=whole)
     again = recorded.was_tried(commit.sha)
@@ -65,7 +65,7 @@ def measure(
         {} if known else others,
         recorded.compilers,
         again=again,
-        # What is known of a build that is doubted is not believed either.
+        # If a failed build is doubted, its cached result is not believed either.
         anew=any(one.doubted and one.kernel is None for _, one in judging.trials if one.commit.sha == commit.sha),
         guest_seed=_guest_seed(facts, commit),
         fill=fill,
@@ -85,7 +85,7 @@ def measure(
 
 
 def _guest_seed(facts: BisectState, commit: Commit) -> int:
-    """Another one than those by which a commit was read; but the old end is read with the same one twice."""
+    """A seed that no sound reading of the commit had; but the old end is read twice with the same seed."""
     judging = facts.here.judging
     if not facts.scope.settings.machine.is_counted or (commit.sha == judging.old and not judging.same_again):
         return 0
@@ -94,14 +94,14 @@ def _guest_seed(facts: BisectState, commit: Commit) -> int:
 
 
 def once(facts: BisectState, key: str, said: str) -> Notify | None:
-    """Tell it, unless that was done, or there is nothing to say."""
+    """Tell people ``said``; None if ``key`` was told already, or if ``said`` is empty."""
     return Notify((Note(said),), (key,)) if said and key not in facts.transient.notified else None
 
 
 def in_time(facts: BisectState, instruction: Instruction) -> Instruction:
-    """The instruction, or the end of the search where it is a trial that would end after the budget of its run.
+    """Return the instruction, or the end of the search if it is a trial that would exceed the budget of its run.
 
-    What the search itself has chosen, which knows of the budget, is begun.
+    A trial that the search itself has chosen is begun, since that choice considers the budget.
     """
     if not isinstance(instruction, Submit) or ends_in_time(facts, instruction):
         return instruction
@@ -111,7 +111,7 @@ def in_time(facts: BisectState, instruction: Instruction) -> Instruction:
 
 
 def ends_in_time(facts: BisectState, submit: Submit) -> bool:
-    """Whether what is submitted will end in time, by what trials have taken so far; controls and builds always may."""
+    """Whether a trial will end within the budget, by the times of trials so far; true for controls and builds."""
     request, trials = submit.request, facts.judging.trials
     if facts.recorded.budget is None or facts.scope.aim is not Aim.ANSWER or not isinstance(request, TrialRequest):
         return True
@@ -124,7 +124,7 @@ def ends_in_time(facts: BisectState, submit: Submit) -> bool:
 
 
 def why_over(facts: BisectState) -> str:
-    """The sentence of a search that has no time left."""
+    """The sentence that says that the budget of the search is used up."""
     if facts.recorded.budget is None:
         raise RuntimeError("a run without a budget has all the time")
     return view.why_over(facts.recorded.budget.budget_s)
