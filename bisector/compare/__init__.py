@@ -1,1 +1,1 @@
-"""Kernels compared on setups, in blocks: what is asked, what is measured next, and the process that does it."""
+"""Comparisons of kernels on setups, in blocks: the request and plan, the schedule of trials, and the session."""

@@ -1,8 +1,8 @@
-"""The answer of a search in counted time, measured once more by the host's clock: the commit beside its parent.
+"""Confirmation of a search in counted time by the host's clock: the commit found is compared with its parent.
 
-It is a comparison of its own below the run's directory, so that it is gone on with, looked at and reset like any other,
-but no run that is listed: of two runs that were begun for one question the answer is in one. Whatever becomes of it,
-the answer stays, and what came of it is told beside (:mod:`bisector.status.host_clock`).
+The comparison has a directory below the run's, so that it is resumed, shown and reset like any other; it is not listed,
+since a list with two runs for one question would not show which has the answer. Whatever its outcome, the answer
+stays, and the outcome is told beside it (:mod:`bisector.status.host_clock`).
 """
 
 import json
@@ -31,10 +31,10 @@ _OF_COUNTED = frozenset((COUNTED_FRAGMENT, *(one for bus in Bus if bus.in_guest 
 
 
 def settings_by_host(counted: Settings) -> Settings:
-    """What counted time was measured with, as it is by the host's clock.
+    """Return the settings of a run in counted time, changed for the host's clock.
 
-    CPUs, accelerator, guests and disks are those that the host's clock has where nobody says otherwise: what counted
-    time takes in their place is not what a person chose.
+    CPUs, accelerator, guests and disks get the defaults of the host's clock, since their values in counted time were
+    required by that clock rather than chosen by a person.
     """
     own = {f"storage.{name}": disk for name, disk in counted.storage.disks.items() if disk.guest.bus.in_guest}
     usual = {name: DISKS.get(name.removeprefix("storage."), FURTHER).memory_latency_s for name in own}
@@ -49,16 +49,16 @@ def settings_by_host(counted: Settings) -> Settings:
         "machine.accelerator": AUTO,
         **{f"{name}.bus": AUTO for name in own},
         **{f"{name}.latency": AUTO for name, disk in own.items() if disk.latency_s == usual[name]},
-        # Under their own names: a copy of a copy would be called by two numbers, and known to nobody.
+        # By their original names: the file name of a copy of a copy would have two numbers, and be unknown.
         "kernel.fragments": [path if "/" in name else name for path, name in names.items() if name not in _OF_COUNTED],
     }
     return options.from_json(json.dumps(values))
 
 
 def confirm(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> None:
-    """Measure what is left to measure of it in a locked run that has its answer, then what comes after an answer.
+    """Measure what is left of the confirmation of a locked run that has its answer, then finish that run.
 
-    What fails is told, and no error; raises :class:`Interrupted` alone. Does nothing where nobody asked for it.
+    A failure is told and not raised, except :class:`Interrupted`. Does nothing if no confirmation is asked for.
     """
     if store.settings.bisect.confirm_by is ConfirmBy.NONE:
         return
@@ -79,7 +79,7 @@ def confirm(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> No
 
 @contextmanager
 def _opened(run: RunDirectory, store: Store, clock: HostClock, tell: Listener) -> Iterator[tuple[RunDirectory, Store]]:
-    """The comparison as an earlier process has left it, or a new one."""
+    """Open the comparison of an earlier process, or begin a new one; it is locked until the context exits."""
     path = Path(clock.run_dir)
     if RunDirectory.is_at(path):
         own = RunDirectory.open(path)
@@ -100,7 +100,7 @@ def _opened(run: RunDirectory, store: Store, clock: HostClock, tell: Listener) -
 
 
 def _asked(store: Store, clock: HostClock) -> CompareRequest:
-    """The parent first; as many pairs as the change takes to show, in the time that the search has left over."""
+    """The request: the parent is the first arm; it asks for the pairs that the change needs, within the time left."""
     row = store.bisection()
     if row.repository is None or clock.parent is None or clock.needed is None:
         raise RuntimeError(f"nothing to confirm: {clock.sentence}")

@@ -1,4 +1,4 @@
-"""How many trials and hours a comparison takes, from what earlier runs on this host took."""
+"""Forecast of the trials and hours of a comparison, by the times of earlier runs on this host."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from bisector.store.comparison import Plan
 
 
 class SetupForecast(JsonObject, frozen=True, kw_only=True):
-    """What a trial on one setup takes."""
+    """The time that a trial on one setup takes."""
 
     stack: Annotated[str, "storage stack"]
     workload: Annotated[str, "workload"]
@@ -32,7 +32,7 @@ class SetupForecast(JsonObject, frozen=True, kw_only=True):
 
 
 class ComparisonForecast(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector compare --plan --json`` prints."""
+    """The output of ``bisector compare --plan --json``."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     arms: Annotated[tuple[str, ...], "what is compared, the reference first"]
@@ -57,7 +57,7 @@ class ComparisonForecast(JsonObject, frozen=True, kw_only=True):
 def forecast(
     plan: Plan, builder: KernelBuilder, host: str, run_dirs: Sequence[Path], *, could_count: bool = False
 ) -> ComparisonForecast:
-    """The forecast; what is not known of this machine is assumed, and says so."""
+    """Return the forecast; quantities that are unknown on this machine are assumed, and marked so."""
     blocks_of = Blocks(plan)
     compared = [setup for setup in range(len(plan.setups)) if comparable(blocks_of, setup)]
     known = [experience(plan.setups[setup], host, run_dirs) for setup in compared]
@@ -114,7 +114,7 @@ def _setup(planned: Settings, known: Experience) -> SetupForecast:
 
 
 def _unknown(setups: Sequence[Settings], forecasts: Sequence[SetupForecast]) -> Iterator[str]:
-    """The workloads of which only a block tells how long they run."""
+    """A sentence for each workload whose run time is unknown until its first block."""
     pairs = zip(setups, forecasts, strict=True)
     unknown = (one for one, told in pairs if not (told.trial_s.measured or one.workload.runtime_s))
     for workload in dict.fromkeys(one.setup.workload for one in unknown):
@@ -129,7 +129,7 @@ def _quantity(value: float, count: int, what: str) -> Quantity:
 
 
 def forecast_rows(expected: ComparisonForecast) -> Iterator[tuple[str, str]]:
-    """The paragraph for a person, a name and a text for each line."""
+    """Yield a name and a text for each line of the forecast as a person reads it."""
     first, *others = expected.arms
     yield "compared", f"{', '.join(others)} against {first}"
     blocks = _range(str(expected.blocks), str(expected.blocks_most))

@@ -1,4 +1,4 @@
-"""From what a person asks for to the plan of a comparison, checked in every way that needs nothing built."""
+"""The plan of a comparison, made from a person's request and checked without building anything."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,11 +30,11 @@ _IMAGE = "image:"
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What a person wants compared: subjects as typed, the settings of each setup, how much, and what besides.
+    """A comparison that a person asks for: subjects as typed, the settings of each setup, and its extent.
 
-    Each of ``patches``, files or commits, is put on top of the first subject and is an arm of its own; so is the first
-    subject with each of the configuration ``fragments`` on top, and with each of ``parameters`` on its kernel's command
-    line. A placebo is the first arm, measured a second time under another name.
+    Each of ``patches``, files or commits, makes an arm of the first subject with that patch on top; so does each of the
+    configuration ``fragments``, and each of ``parameters`` on the kernel's command line. A placebo is the first arm,
+    measured a second time under another name.
     """
 
     repository: Path
@@ -48,12 +48,12 @@ class CompareRequest:
 
     @property
     def patch_files(self) -> tuple[Path, ...]:
-        """Those of the patches that are files."""
+        """The patches that are files."""
         return tuple(Path(text) for text in self.patches if _is_file(text))
 
 
 def planned(repository: Repository, asked: CompareRequest) -> Plan:
-    """The plan; raises :class:`UserError` for what cannot be compared."""
+    """Return the plan; raises :class:`UserError` if the request cannot be compared."""
     check_attributes(repository)
     arms = tuple(_arms(repository, asked))
     if len(arms) == 1:
@@ -74,7 +74,7 @@ def planned(repository: Repository, asked: CompareRequest) -> Plan:
 
 
 def is_image(text: str) -> bool:
-    """Whether a subject, as typed, is a kernel that is built already."""
+    """Whether a subject, as typed, is the image of a kernel that is built already."""
     return text.startswith(_IMAGE)
 
 
@@ -106,7 +106,7 @@ def _named(repository: Repository, text: str) -> Arm:
 
 
 def _check_differ(one: Arm, other: Arm) -> None:
-    """Raise :class:`UserError` for two arms that measure the same, or have one name."""
+    """Raise :class:`UserError` if two arms measure the same, or have the same name."""
     (*on_top, tree), (*on_other, other_tree) = (
         (arm.subject.parameters, arm.subject.fragment, arm.commit.tree) for arm in (one, other)
     )
@@ -155,18 +155,18 @@ def _patched(repository: Repository, base: Arm, text: str) -> Arm:
 
 
 def _is_file(text: str) -> bool:
-    # One that is there goes before what git would make of the name.
+    # An existing file takes precedence over a revision of the same name.
     return Path(text).is_file() or text.startswith(("./", "/", "../"))
 
 
 def _check_regular(file: Path) -> None:
-    """Raise :class:`UserError` for what cannot be read again, to be kept with the run."""
+    """Raise :class:`UserError` if a file is a pipe or the like: it is read again later, to be kept with the run."""
     if file.exists() and not file.is_file():
         raise UserError(f"{file} is not a regular file", f"ls -l {file}")
 
 
 def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Settings]) -> Iterator[Absent]:
-    """The cells of trees without what the stack needs, found before anything is built."""
+    """The cells whose tree lacks a feature or option that the stack needs."""
 
     @cache
     def missing(commit: Commit, needed: tuple[str, ...], features: tuple[tuple[str, Feature], ...]) -> str:
@@ -186,7 +186,7 @@ def _absent(repository: Repository, arms: Sequence[Arm], setups: Sequence[Settin
 
 
 def _switched_off(arm: Arm, needed: Iterable[str]) -> str:
-    """Those of the needed options that an arm's own fragment switches off."""
+    """The needed options that an arm's own fragment switches off, as a text."""
     if not arm.subject.fragment or arm.file is None:
         return ""
     asked = read_fragment(arm.file).options
@@ -194,7 +194,7 @@ def _switched_off(arm: Arm, needed: Iterable[str]) -> str:
 
 
 def _settings(given: Sequence[Settings]) -> Iterator[Settings]:
-    """The settings of each setup, without what only a search has; a kernel is built once for all stacks."""
+    """The settings of each setup without those of a search; all have the same fragments, so one build does for all."""
     fragments = united([one.kernel.fragments for one in given])
     for one in given:
         bisect = replace(one.bisect, threshold=None, expect=None, terms=None, baselines=False)
@@ -202,7 +202,7 @@ def _settings(given: Sequence[Settings]) -> Iterator[Settings]:
 
 
 def united(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Every name once, after those that come before it in its row: of fragments the last one wins."""
+    """Merge rows of names, each name once and in the order of its row, since the last of several fragments wins."""
     found: list[str] = []
     for row in rows:
         place = 0
@@ -216,7 +216,7 @@ def united(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def warnings(plan: Plan) -> Iterator[str]:
-    """What a person is to know before hours are spent."""
+    """Sentences that a person should read before a comparison spends hours."""
     blocks = plan.extent.runs if plan.extent.until is None else LOOKS[-1]
     absent, first = {(one.setup, one.arm) for one in plan.absent}, plan.arms[0].subject
     others = [arm for arm, one in enumerate(plan.arms) if one.subject != first]

@@ -1,14 +1,14 @@
-"""What to do next for a comparison: one pure function of its record, asked for each idle host after each fact.
+"""The step of a comparison: a pure function of its record, called for each idle host after each fact.
 
-Any host builds a kernel, and every kernel is there before anything is measured. A block is of one host, which is the
-one that began it; so figures of two hosts are in no block. Blocks of several hosts go on at the same time. One whose
-host is gone is left open, and another one takes its place.
+Any host may build a kernel, and all kernels are built before anything is measured. Each block belongs to the host that
+began it, so no block has figures of two hosts. Several hosts measure blocks at the same time. If the host of a block is
+gone, the block is left open, and another block takes its place.
 
-Blocks are begun in rounds: the setup with the fewest blocks that count comes next; at the end of a budget the first one
-whose block is short enough. A comparison ends after a number of blocks that was set before, or by the width of the
-intervals, looked at after some numbers of blocks. It never ends by what the intervals say: that would find a difference
-where there is none more often than the interval promises, while the width of an interval is nearly independent of where
-it lies (the mean and the variance of normal data are independent).
+Blocks are begun in rounds: the setup with the fewest blocks that count comes next; near the end of a budget, the first
+setup whose block is short enough. A comparison ends after a preset number of blocks, or by the width of its intervals,
+which is checked after certain numbers of blocks. It never ends by the position of an interval: that would report
+differences that do not exist more often than the interval promises, while the width of an interval is nearly
+independent of its position (the mean and the variance of normal data are independent).
 """
 
 import itertools
@@ -56,11 +56,11 @@ _ONCE_MORE = "bisector status; logs of builds are in compilers/ of the run direc
 
 @dataclass(frozen=True, slots=True)
 class CompareState:
-    """What is on record, and what is known of the hosts.
+    """The record of a comparison, and what is known of the hosts.
 
-    Of the record: the blocks, the seconds that were spent, the last budget that was given, if any was. ``installed``
-    are the compilers of the settings, or those of
-    the coordinator, the preferred one first. ``host`` is the one that is asked for.
+    ``given`` is the last budget that was given to a run after its start, None if there is none; ``spent_s`` are the
+    seconds spent. ``installed`` are the compilers of the settings, or those of the coordinator, the preferred one
+    first. ``host`` is the one that the next instruction is for.
     """
 
     blocks: Blocks
@@ -75,40 +75,37 @@ class CompareState:
 
     @property
     def budget(self) -> Budget | None:
-        """The one that holds."""
+        """The budget in force, if any."""
         return self.given or self.blocks.plan.extent.budget
 
     def is_own(self, block: Block) -> bool:
-        """Whether a block is this host's, to go on with."""
+        """Whether this host may continue a block; without a host, any block."""
         return not self.host or self.home(block) == self.host
 
     def goes_on_elsewhere(self, block: Block) -> bool:
-        """Whether another host that is there has begun a block and is not done with it."""
+        """Whether a block belongs to another host that can still measure."""
         return not self.is_own(block) and self.home(block) in self.there
 
     def home(self, block: Block) -> str:
-        """The host that a block is of; empty where nothing of it was measured or is under way."""
+        """The host that a block belongs to; empty if none of its trials was measured or is under way."""
         at_work = {one.place.block: one.host for one in self.in_flight if one.place is not None}
         return at_work.get(block.n) or self.blocks.host(block)
 
     @property
     def in_flight(self) -> tuple[Submit, ...]:
-        """What was submitted and has not ended."""
+        """The submissions that have not ended."""
         return tuple(self.transient.in_flight.values())
 
     @property
     def there(self) -> frozenset[str]:
-        """The hosts that can measure, now or soon."""
+        """The hosts that can measure: idle, in a pause or at work; not excluded, and not only building."""
         at_work = {one.host for one in self.in_flight}
         known = {*self.transient.idle, *self.transient.paused, *at_work}
         return frozenset(known - {*self.transient.set_aside} - self.crew.builders)
 
     @property
     def ready(self) -> list[str]:
-        """The hosts that can be given work, those that only build before the others.
-
-        What an idle host has done may not have arrived yet.
-        """
+        """The hosts that can be given work, builders first; an idle host may have results that have not arrived yet."""
         at_work = Counter(one.host for one in self.in_flight)
         usable = (one for one in self.transient.idle if one not in self.transient.set_aside)
         return sorted(
@@ -117,16 +114,16 @@ class CompareState:
 
     @property
     def being_built(self) -> set[tuple[str, str]]:
-        """What is built now (:attr:`bisector.core.subject.Subject.built_of`)."""
+        """The builds in flight, each as in :attr:`bisector.core.subject.Subject.built_of`."""
         requests = (one.request for one in self.in_flight)
         return {(one.commit.sha, one.fragment) for one in requests if isinstance(one, BuildRequest)}
 
 
 def step(facts: CompareState) -> Instruction:
-    """The next instruction: what has ended goes on record first, and is told, then each idle host is given work.
+    """Return the next instruction: first record and tell what has ended, then give work to each idle host.
 
-    Raises :class:`UserError` when no compiler builds every kernel, and when no two kernels are left to compare, and
-    what an attempt failed with when no host is left for it.
+    Raises :class:`UserError` if no compiler builds every kernel, or if no two kernels are left to compare, and the
+    error of a failed attempt if no host is left for it.
     """
     for attempt in facts.transient.arrived:
         return _recorded(facts, attempt)
@@ -168,7 +165,7 @@ def _of_host(facts: CompareState) -> Instruction:
     return _next(facts) if recorded else Record((Compilers(facts.installed),))
 
 
-# What has ended
+# Attempts that have ended
 
 
 def _recorded(facts: CompareState, attempt: Attempt) -> Record:
@@ -182,7 +179,7 @@ def _recorded(facts: CompareState, attempt: Attempt) -> Record:
 
 
 def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:
-    """What people are told of a trial that is on record; raises :class:`MetricAbsent` where nothing can decide."""
+    """What people are told of a recorded trial; raises :class:`MetricAbsent` if its runs do not have the metric."""
     blocks, block = facts.blocks, next(block for block in facts.blocks.blocks if block.n == one.place.block)
     planned = blocks.plan.setups[block.setup]
     verdict, why = judged(blocks.plan, block, one)
@@ -191,7 +188,7 @@ def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:
     yield TrialJudged(one.n, one.trial, verdict, told, Terms.usual(None), planned.bisect.objective)
     if block.round == 1 and one.place.arm == 0 and (said := thin_tail(planned.bisect.objective, one.trial.runs[-1:])):
         yield Note(f"{planned.setup}: {said}")
-    if verdict is Verdict.WEAK:  # zero and below are measured here
+    if verdict is Verdict.WEAK:  # a value of zero or below counts as measured in a comparison
         Judging(planned, ((one.n, one.trial),)).check_metric(one.trial.commit.sha)
     if verdict is not Verdict.MEASURED:
         yield Note(f"block {block.n} does not count")
@@ -200,9 +197,9 @@ def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:
 
 
 def _after_failure(facts: CompareState) -> Pause | SetAside | None:
-    """What follows where an attempt failed last: a pause, each longer than the last, and then the host is excluded.
+    """What follows a failed attempt: a pause, each longer than the one before, and finally the host is excluded.
 
-    Raises what the attempt failed with on the last host, and where no other host would do better.
+    Raises the attempt's error if this is the last host, or if other hosts would fail alike.
     """
     try:
         return back_off(facts.transient, facts.host, facts.blocks.plan.setups[0].retries)
@@ -215,7 +212,7 @@ def _after_failure(facts: CompareState) -> Pause | SetAside | None:
 
 
 def _named(facts: CompareState, submit: Submit, error: BisectorError) -> BisectorError:
-    """The error of an attempt, saying what it befell, at which stage, and where its logs are."""
+    """The error of an attempt, with the arm, the stage and the place of the logs added to its message."""
     if not isinstance(error, AttemptFailed | TrialRefused):
         return error
     request, plan, at_boot = submit.request, facts.blocks.plan, ""
@@ -235,14 +232,14 @@ def _named(facts: CompareState, submit: Submit, error: BisectorError) -> Bisecto
 
 
 def _given_up_here(facts: CompareState) -> Iterator[Notify]:
-    """Of a host that could go on and is not used for a setup any more, it is told once; the others go on."""
+    """Tell once that this host is no longer used for a setup, while others are."""
     for setup in range(len(facts.blocks.plan.setups)):
         key = f"{facts.host} is not used for setup {setup}"
         if key not in facts.transient.notified and (why := given_up(facts, setup)):
             yield Notify((Note(f"{facts.host} is excluded for {why}"),), (key,))
 
 
-# What a host is given
+# Work for a host
 
 
 def _submit_build(facts: CompareState, arm: int, compiler: Compiler) -> Submit:
@@ -281,7 +278,7 @@ def _arm_of(facts: CompareState, request: BuildRequest) -> Arm:
 
 
 def _build(facts: CompareState) -> Submit | Wait | None:
-    """A kernel that nobody builds yet; a wait where others are about it; None when all are there."""
+    """The build of a missing kernel; a wait if all missing ones are being built; None if none is missing."""
     blocks, being_built = facts.blocks, facts.being_built
     left = [(arm, compiler) for arm in wanted(blocks) if (compiler := blocks.builder(arm)) is not None]
     for arm, compiler in left:
@@ -291,10 +288,7 @@ def _build(facts: CompareState) -> Submit | Wait | None:
 
 
 def _going_on(facts: CompareState) -> Submit | None:
-    """The next trial of a block that this host has begun, or that nobody has begun to measure.
-
-    A host that measures several at a time is not to be given the same twice.
-    """
+    """The next trial, not in flight, of an open block that belongs to this host or to none."""
     blocks = facts.blocks
     places = {one.place for one in facts.in_flight}
     for block in blocks.blocks:
@@ -307,9 +301,9 @@ def _going_on(facts: CompareState) -> Submit | None:
 
 
 def _wanted_of(facts: CompareState, setup: int, *, before: Block | None = None) -> int:
-    """How many blocks a setup is to have beside those that are begun, or begun before one, and go on.
+    """The number of blocks that a setup needs beside its open blocks that go on, or beside those older than ``before``.
 
-    Of two that are open the older one goes first, so that no two hosts wait for each other.
+    Of two open blocks the older one goes first, so that no two hosts wait for each other.
     """
     blocks = facts.blocks
     begun = (one for one in blocks.of_setup(setup) if blocks.state(one) is BlockState.OPEN)
@@ -319,12 +313,12 @@ def _wanted_of(facts: CompareState, setup: int, *, before: Block | None = None) 
 
 
 def _next(facts: CompareState) -> Record | Wait | Done:
-    """Another block, where one is due and can end in time: of the setup that has the fewest, if that can."""
+    """Begin another block if one is due and can end in time, of the setup with the fewest if possible; else end."""
     blocks, setups = facts.blocks, range(len(facts.blocks.plan.setups))
     unfinished = [setup for setup in setups if blocks_left(blocks, setup)]
     in_vain = tuple(why for setup in unfinished if (why := given_up(facts, setup)))
     due = [setup for setup in unfinished if _wanted_of(facts, setup) and not given_up(facts, setup)]
-    # How many blocks of a setup count, or will.
+    # The number of blocks of each setup that count, or will.
     begun = {one: complete(blocks, one) + blocks_left(blocks, one) - _wanted_of(facts, one) for one in due}
     budget, fewest_first = facts.budget, sorted(due, key=begun.__getitem__)
     in_time = [one for one in fewest_first if budget is None or facts.spent_s + block_s(blocks, one) <= budget.end_s]
@@ -344,16 +338,16 @@ def _next(facts: CompareState) -> Record | Wait | Done:
 
 
 def wanted(blocks: Blocks) -> tuple[int, ...]:
-    """The arms that are measured on any setup on which anything is compared."""
+    """The arms that are measured on at least one setup with something to compare."""
     setups = [setup for setup in range(len(blocks.plan.setups)) if comparable(blocks, setup)]
     return tuple(arm for arm in range(len(blocks.plan.arms)) if any(not blocks.absent(setup, arm) for setup in setups))
 
 
 def _compiler(facts: CompareState) -> Submit | Record | Wait:
-    """The first of several compilers that builds every arm, of those that the settings name or of all of this host.
+    """Try or record the first compiler that builds every arm, of those that the settings name or that are installed.
 
-    One makes all kernels of a comparison: another one makes other code of the same source. A single one is no choice:
-    what it does not build is left out.
+    One compiler makes all kernels of a comparison, since another one makes different code of the same source. A single
+    compiler is not tried first: arms that it does not build are left out.
     """
     blocks, candidates, being_built = facts.blocks, facts.installed, facts.being_built
     failures = []
@@ -378,7 +372,7 @@ def _compiler(facts: CompareState) -> Submit | Record | Wait:
 
 
 def _why_nothing(blocks: Blocks) -> str:
-    """Why each arm is absent: once where that is so on every setup, else with the setups."""
+    """Why each arm is absent; the setups are named unless the reason is the same on all of them."""
     said = []
     for arm, one in enumerate(blocks.plan.arms):
         reasons = {planned.setup: blocks.absent(n, arm) for n, planned in enumerate(blocks.plan.setups)}
@@ -390,7 +384,7 @@ def _why_nothing(blocks: Blocks) -> str:
 
 
 def given_up(facts: CompareState, setup: int) -> str:
-    """Why this host could have no block of a setup, as often as this process tried it; empty while that is not so."""
+    """Why this host gives up a setup, after this process has tried blocks in vain; empty as long as it does not."""
     blocks, policy = facts.blocks, facts.blocks.plan.setups[setup].retries
     own = (block for block in blocks.of_setup(setup) if facts.is_own(block))
     ended = [block for block in own if blocks.state(block) is not BlockState.OPEN]
@@ -408,7 +402,7 @@ def given_up(facts: CompareState, setup: int) -> str:
 
 
 def tries_again(blocks: Blocks, block: Block, host: str = "") -> bool:
-    """Whether a block comes after a weak one of its host, if one is named: then the host is to be quiet first."""
+    """Whether a block follows a weak one (of ``host``, if given), so that the host has to be quiet first."""
     before = [one for one in blocks.of_setup(block.setup) if one.n < block.n and host in ("", blocks.host(one))]
     return bool(before) and blocks.state(before[-1]) is BlockState.WEAK
 
@@ -416,21 +410,21 @@ def tries_again(blocks: Blocks, block: Block, host: str = "") -> bool:
 def _next_block(blocks: Blocks, setup: int) -> Block:
     n = len(blocks.blocks) + 1
     arms, seed = drawn(blocks.plan.extent.seed, n, blocks.present(setup))
-    # Of an open block that was left, the trials may be gone on with one day: its round stays its own.
+    # An open block whose host is gone may be continued later, so it keeps its round.
     held = {one.round for one in blocks.of_setup(setup) if blocks.state(one) in (BlockState.DONE, BlockState.OPEN)}
     round_ = next(one for one in itertools.count(1) if one not in held)
     return Block(n, setup, round_, seed, arms)
 
 
 def drawn(seed: int, n: int, arms: Sequence[int]) -> tuple[tuple[int, ...], int]:
-    """The order in which the ``n``th block of all measures its arms, and the seed of its workload."""
+    """Draw the order of arms in the ``n``th block of all, and the seed of its workload."""
     generator, order = random.Random(f"{seed}/{n}"), list(arms)  # noqa: S311 - an order, and no secret
     generator.shuffle(order)
     return tuple(order), generator.randint(1, MOST_SEED)
 
 
 def _measured(blocks: Blocks) -> str:
-    """How many blocks that count each setup has, and on which of them nothing can be compared (any more)."""
+    """How many blocks of each setup count, and on which setups nothing can be compared."""
     having: defaultdict[str, list[str]] = defaultdict(list)
     lost = []
     for setup, name in enumerate(names(blocks.plan)):

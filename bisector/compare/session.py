@@ -1,4 +1,4 @@
-"""A comparison from what was asked to its end: what ``compare`` and ``resume`` carry out."""
+"""The life of a comparison from request to outcome, for ``compare`` and ``resume``."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -45,11 +45,11 @@ def begun(
     measures_here: bool = True,
     listed: bool = True,
 ) -> Iterator[tuple[RunDirectory, Store]]:
-    """A new comparison, checked in every way that needs nothing built, recorded, and ours while the block lasts.
+    """Check a request without building anything, record it as a new comparison, and lock that until the context exits.
 
-    ``warn`` is told what of this machine spoils figures, or a record, without being in the way; where other hosts
-    measure, their doctors are asked instead. One that is not ``listed`` is part of another run. Raises
-    :class:`UserError` for what cannot work; nothing is left of such a run.
+    ``warn`` receives problems of this machine that spoil figures or the record but do not prevent the run; if other
+    hosts measure (``measures_here`` is false), their own doctors check them instead. A comparison that is not
+    ``listed`` is part of another run. Raises :class:`UserError` if the request cannot work; the directory is removed.
     """
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
@@ -79,7 +79,7 @@ def begun(
 
 
 def plan_of(store: Store) -> tuple[Plan, Path]:
-    """What is compared in a run, and the repository."""
+    """Return the plan and the repository of a comparison."""
     plan, repository = store.plan, store.bisection().repository
     if plan is None or repository is None:
         raise RuntimeError(f"{store.path} holds no comparison")
@@ -87,7 +87,7 @@ def plan_of(store: Store) -> tuple[Plan, Path]:
 
 
 def give_time(run: RunDirectory, store: Store, budget_s: float) -> None:
-    """Give a comparison so many seconds from now on; raises :class:`UserError` where nothing is left to measure."""
+    """Give a comparison ``budget_s`` seconds from now on; raises :class:`UserError` if nothing is left to measure."""
     plan, _ = plan_of(store)
     blocks, last = Blocks.of(plan, store), store.state()
     if last is not None and last.state is State.MEASURED and not (left_s(blocks) or blocks.unbuilt):
@@ -99,19 +99,20 @@ def give_time(run: RunDirectory, store: Store, budget_s: float) -> None:
 
 
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> Done:
-    """Clean up after a killed process of this run, then measure what is left, and record how it ended.
+    """Clean up after a killed process of this run, then measure what is left, and record the outcome.
 
-    The repository keeps the commits of a run of which an arm does not build: it is tried again when the run is resumed.
+    If an arm did not build, git references keep the run's commits: a resumed run tries the arm again.
 
-    Raises what ended it otherwise, and :class:`InfraError` when a setup had no sound block however often it was tried.
+    Raises the error that ended the run otherwise, and :class:`InfraError` if all attempts at a setup's blocks were in
+    vain.
     """
     plan, place = plan_of(store)
     clean_up(run, store)
     with Repository.open(place, run_marker=run.path) as repository:
         for arm in (one for one in plan.arms if one.subject.is_built):
-            try:  # before the state is touched: what was measured stays measured
+            try:  # before the state changes: a run that was measured stays so
                 repository.resolve(arm.commit.sha)
-            except UserError as error:  # another clone may be where the run's was
+            except UserError as error:  # another clone may have taken the place of the run's
                 raise UserError(
                     f"{repository.top} has no {arm.commit.short} ({arm.name}), which is to be measured",
                     "is it the clone that this run was begun in? What was measured: bisector report",
@@ -132,17 +133,17 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> Done
 
 
 def after_the_end(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """What a process that was killed once the end was on record has not come to."""
+    """Finish what a process left undone that was killed after it had recorded the outcome."""
     _, place = plan_of(store)
     discard(run.path / _BUILD)
     let_go(run, place, tell)
 
 
 def carry_out(plan: Plan, store: Store, equipment: Equipment, tell: Listener) -> Done:
-    """A process's part of a comparison: go on until there is nothing left to measure.
+    """Measure in this process until nothing of a comparison is left to measure.
 
-    Raises :class:`InfraError` when the tool or the last host keeps failing, :class:`UserError` for what no arm can be
-    measured with, and for a compiler that has changed. Everything measured is in the store either way.
+    Raises :class:`InfraError` if the tool or the last host keeps failing, :class:`UserError` for input that no arm can
+    be measured with, or if a missing kernel's compiler has changed. Everything measured is in the store either way.
     """
 
     def recorded() -> CompareState:
@@ -160,7 +161,7 @@ def carry_out(plan: Plan, store: Store, equipment: Equipment, tell: Listener) ->
         return step(replace(known, transient=transient))
 
     def complete(known: CompareState, submit: Submit) -> Request:
-        """The request of a trial, with the kernel that was measured of its arm before, and the .config that is kept."""
+        """The request of a trial with its arm's kernel from an earlier block, whose .config is the run's copy."""
         request, place = submit.request, submit.place
         if not isinstance(request, TrialRequest) or place is None:
             return request
@@ -182,10 +183,10 @@ def carry_out(plan: Plan, store: Store, equipment: Equipment, tell: Listener) ->
 
 
 def _usable_compilers(store: Store, executor: Executor, tell: Listener) -> tuple[Compiler, ...]:
-    """The compilers to choose from; once one is chosen, it is told when that one cannot build any more.
+    """The compilers to choose from; if the one on record has changed or is gone, that is told, and it is returned.
 
-    What it has built is kept and measured; a kernel that is not stops the run, with the name of its arm. Raises
-    :class:`UserError` for a compiler that is asked for and not there.
+    Kernels that it has built are in the cache and measured; a missing kernel stops the run, with the name of its arm.
+    Raises :class:`UserError` if none is on record and a compiler that is asked for is missing.
     """
     recorded = store.compilers()
     try:
@@ -200,7 +201,7 @@ def _usable_compilers(store: Store, executor: Executor, tell: Listener) -> tuple
 
 
 def _tell_what_is_tried_again(before: Blocks, tell: Listener) -> None:
-    """Blocks that were interrupted, and what earlier processes gave up of an arm."""
+    """Tell which blocks are begun again after an interruption, and which arms that earlier processes gave up."""
     for block in before.blocks:
         if before.state(block) is BlockState.INTERRUPTED and before.left(block):
             tell(Note(f"block {block.n} does not count and is begun anew: {before.why(block)}"))
