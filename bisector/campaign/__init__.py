@@ -1,1 +1,1 @@
-"""What searches, comparisons and single trials have in common: one loop over an executor."""
+"""The loop over an executor that searches, comparisons and single trials share."""

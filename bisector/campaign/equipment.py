@@ -1,4 +1,4 @@
-"""What a run measures with: this host, unless somebody says otherwise (:mod:`bisector.campaign.on_hosts`)."""
+"""The equipment that a run measures with on this host; for other hosts see :mod:`bisector.campaign.on_hosts`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -23,15 +23,15 @@ from bisector.store.run_files import remove_unfinished
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 
-# What people are told the CPU that builds ahead is called, where no guest needs it.
+# The name, in messages, of the CPU that no guest needs and that builds ahead.
 _BUILDER = "builder"
 
 
 @dataclass(frozen=True)
 class KernelEquality:
-    """Which commits of a repository have equal kernels, as far as that is known without building them.
+    """What is known without a build of which commits of a repository have equal kernels.
 
-    With ``first_parent`` what a merge brings in is the merge's, and its other parents do not count.
+    With ``first_parent``, all changes that a merge brings in count as the merge's, and its other parents are ignored.
     """
 
     trees: Trees
@@ -39,11 +39,11 @@ class KernelEquality:
     first_parent: bool = False
 
     def parents(self, sha: str) -> tuple[str, ...]:
-        """The hashes of a commit's parents, as far as the bisection follows them."""
+        """The hashes of a commit's parents; the first parent's alone if the bisection follows no other."""
         return self.trees.repository.parents(sha, first_only=self.first_parent)
 
     def parent_with_same_kernel(self, commit: Commit, kernel: Kernel) -> Commit | None:
-        """A parent of a commit with this kernel that surely has it, too; None when nobody can say so."""
+        """Return a parent of ``commit`` that surely has the same ``kernel``; None if none is known to."""
         read = self.builder.read_by(kernel.key)
         if read is None:
             return None
@@ -51,27 +51,24 @@ class KernelEquality:
         return next((one for one in parents if read.same(self.trees.changes(kernel.tree, one.tree))), None)
 
     def mattering(self, wanted: Range, old: Kernel, new: Kernel) -> Mattering | None:
-        """Which commits of a range can matter, as far as the builds of its ends say; None when they do not.
+        """Forecast which commits of a range can matter, by the builds of its ends; None if those do not tell.
 
-        A commit counts when it touches what one of the two builds read or what always counts. It is a
-        forecast: a file that only kernels in between read is in neither list.
+        A commit can matter if it touches a file that one of the two builds read, or one that always counts. This is a
+        forecast only: a file that is read by kernels between the ends alone is in neither list.
         """
         reads = tuple(read for kernel in (old, new) if (read := self.builder.read_by(kernel.key)) is not None)
         walk = self.trees.along(wanted) if reads else None
         return mattering(reads, *walk) if walk is not None else None
 
     def kept(self, wanted: Range, compilers: Sequence[Compiler]) -> frozenset[str]:
-        """The hashes of the commits of the range of which a kernel is kept that one of these compilers made."""
+        """The hashes of the commits of the range whose kernel, made by one of these compilers, is in the cache."""
         trees = {tree for compiler in compilers for tree in self.builder.using(compiler).kept_trees()}
         return frozenset(sha for sha, tree in self.trees.of_range(wanted).items() if tree in trees)
 
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What measures commits, and what knows of kernels without building them.
-
-    ``crew`` are the hosts that a person has named, where there are several, or the guests that measure at a time.
-    """
+    """The executor of a run and what is known of its kernels; ``crew`` says how many hosts or guests measure."""
 
     executor: Executor
     kernels: KernelEquality
@@ -83,7 +80,7 @@ Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[
 
 @contextmanager
 def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
-    """The equipment of this host, for as long as the run lasts."""
+    """Yield the equipment of this host, which is usable until the context exits."""
     with local_executor(settings, run_dir, repository, tell) as local:
         kernels = KernelEquality(Trees(repository), local.bench.builder, settings.bisect.first_parent)
         guests = guests_at_once(settings)
@@ -96,7 +93,7 @@ def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listen
 
 
 def clean_up(run: RunDirectory, store: Store) -> None:
-    """After a killed process of this run: what it left running, and what it had not recorded."""
+    """Clean up after a killed process of this run: end what it left running, remove files that are not on record."""
     process.reap(run.path)
     with our_files(run.path):
         remove_unfinished(run.path, store.artifacts())

@@ -1,6 +1,6 @@
-"""What a step is given beside the record, and what it tells the loop to do; values, which decide nothing.
+"""The values that a step receives beside the record, and the instructions that it returns to the loop.
 
-The loop carries each instruction out before it asks for the next. What comes of it is on record, or transient.
+The loop carries out each instruction before it asks for the next; its effects are on record, or in :class:`Transient`.
 """
 
 from collections.abc import Mapping
@@ -24,16 +24,16 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Tell people, put a submission on record, and give it to the executor for ``host``.
+    """Tell people, record a submission, and give it to the executor for ``host``.
 
-    ``task`` names what it is for: attempts that fail, and the controls that follow on them, are of one task. ``place``
-    is where a trial belongs in a comparison.
+    Attempts with the same ``task`` serve one purpose, as do the controls that follow failed ones. ``place`` is the
+    block and arm of a trial in a comparison.
 
-    The other fields are for the step that finds them in flight, or for who completes the request. A control is
-    ``about`` the trials whose faults it is to explain. With ``may_stop_early`` the run of a trial may be stopped by the
-    usual rule; with ``clear_of`` only once it is clear of the whole run of one of these commits, too; with ``alike``
-    once it resembles the whole run of the same end. ``because`` are the readings by which the search chose it, and
-    ``expected_min`` the minutes that it is expected to take.
+    Later steps, or the code that completes the request, read the other fields. ``about`` are the trials whose faults a
+    control is to explain. With ``may_stop_early``, a trial's run may be stopped by the usual rule; with ``clear_of``,
+    only once it is also clear of the whole run of one of these commits; with ``alike``, once it resembles the whole run
+    of the same end. ``because`` are the readings by which the search chose the trial, and ``expected_min`` the minutes
+    that it should take.
     """
 
     request: Request
@@ -64,10 +64,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Put facts on record, all or none, then tell people.
+    """Record facts, all or none, then tell people.
 
-    ``settles`` is the attempt whose end is among the facts; with ``over`` its task is over, and its attempts count no
-    more.
+    ``settles`` is the attempt whose end is among the facts; with ``over``, its task ends, and its attempts are
+    forgotten.
     """
 
     facts: tuple[Fact, ...]
@@ -78,7 +78,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Tell people, once: ``keys`` name what they have been told."""
+    """Tell people; ``keys`` name what they were told, so that a step does not tell it twice."""
 
     events: tuple[Event, ...]
     keys: tuple[str, ...]
@@ -86,7 +86,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Tell people once, by ``key``, and give a host nothing for so long."""
+    """Tell people once, by ``key``, and give a host no work for ``wait_s`` seconds."""
 
     host: str
     wait_s: float
@@ -96,21 +96,21 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End a submission that nobody needs any more."""
+    """End a submission whose result is no longer needed."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Exclude a host from the rest of this process, for what was raised there; other hosts go on."""
+    """Exclude a host for the rest of this process because of an error there; other hosts go on."""
 
     host: str
     error: BisectorError
 
 
 class Question(Generic[T_co]):
-    """Something that only the repository, a build or a host can tell."""
+    """A question that only the repository, a build or a host can answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +122,15 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for news of what is in flight, for the end of a pause, or for a host where nothing is in flight."""
+    """Wait for news of the work in flight, for the end of a pause, or for a host if no work is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a campaign ended: ``candidates`` holds one commit when a search found it.
+    """The outcome of a campaign; ``candidates`` holds one commit if a search found it.
 
-    ``out_of_time`` is true when it would go on, and its budget allows no more. ``given_up`` says for which setups of a
-    comparison no sound block could be had, and why.
+    ``out_of_time`` is true if the campaign would go on but for its budget. ``given_up`` has a sentence for each setup
+    of a comparison that had no sound block, with the reason.
     """
 
     state: State
@@ -146,10 +146,9 @@ Instruction: TypeAlias = Submit | Record | Notify | Pause | Cancel | SetAside | 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """The hosts that a person has named: how many are to measure, and those that only build.
+    """The hosts that a person has named: how many of them measure, and the names of those that only build.
 
-    On this host, where nobody named any, so many ``guests`` measure at the same time, and a builder is a CPU that none
-    of them needs.
+    If none is named, ``guests`` measure on this host at the same time, and a builder is a CPU that none of them needs.
     """
 
     measuring: int = 0
@@ -158,7 +157,7 @@ class Crew:
 
     @property
     def builds_here(self) -> bool:
-        """Whether what builds ahead is this host, which measures alone."""
+        """Whether a spare CPU of this host builds ahead; only if no other hosts measure."""
         return bool(self.builders) and not self.measuring
 
 
@@ -166,12 +165,12 @@ class Crew:
 class Transient:
     """What this process knows beside the record.
 
-    ``in_flight`` are its submissions that have not ended, by number, and ``since_min`` for how many minutes they have
-    been. ``idle`` are the hosts that may be given work now, ``paused`` those whose pause
-    is not over. ``arrived`` are the ends of submissions that are not on record yet, ``tasks`` the attempts at each task
-    that is not over, oldest first. ``notified`` are the keys of what people were told, ``answers`` those to questions.
-    Submissions that were ``cancelled`` may still be in flight. ``set_aside`` has for each excluded host what was raised
-    there, and ``failures`` for each host what attempts failed with since it last finished one.
+    ``in_flight`` are its submissions that have not ended, by number, and ``since_min`` the minutes since each began.
+    ``idle`` are the hosts that may be given work now, ``paused`` the hosts whose pause is not over. ``arrived`` are
+    ended attempts that are not on record yet, ``tasks`` the attempts at each task that is not over, oldest first.
+    ``notified`` are the keys of what people were told, ``answers`` the answers by question. A ``cancelled`` submission
+    may still be in flight. ``set_aside`` has the error that excluded each host, and ``failures`` the errors of each
+    host's attempts since it last finished one.
     """
 
     in_flight: Mapping[int, Submit] = field(default_factory=dict)
@@ -187,11 +186,11 @@ class Transient:
     failures: Mapping[str, tuple[BisectorError, ...]] = field(default_factory=dict)
 
 
-# What steps put on record
+# Records of attempts that have ended
 
 
 def failed(attempt: Attempt, error: BisectorError, *, over: bool = False, tell: tuple[Event, ...] = ()) -> Record:
-    """An attempt that failed, for the record, and the infrastructure error that it failed by, if it was one."""
+    """Return the record of a failed attempt, with its error if that is an infrastructure error."""
     facts: list[Fact] = [Ended(attempt.id, Ending.FAILED)]
     if isinstance(error, AttemptFailed):
         sha = attempt.submit.request.commit.sha
@@ -200,10 +199,7 @@ def failed(attempt: Attempt, error: BisectorError, *, over: bool = False, tell: 
 
 
 def measured(attempt: Attempt, trial: Trial) -> Record:
-    """The trial of an attempt, for the record: it is that of the host as the executor knows it.
-
-    By that name its figures are compared with others.
-    """
+    """Return the record of an attempt's trial, with the executor's name of its host, by which figures are compared."""
     request = attempt.submit.request
     if not isinstance(request, TrialRequest):
         raise TypeError(f"{request} is not a trial")
@@ -212,7 +208,7 @@ def measured(attempt: Attempt, trial: Trial) -> Record:
 
 
 def settled(attempt: Attempt) -> Record:
-    """The end of an attempt at a trial, for the record."""
+    """Return the record of an attempt that has failed, or of a trial that has finished."""
     match attempt.news:
         case Failed(error=error):
             return failed(attempt, error)
@@ -222,12 +218,12 @@ def settled(attempt: Attempt) -> Record:
 
 
 def again_note(wait_s: float, error: BisectorError) -> Note:
-    """What people are told before a pause."""
+    """Return the note for a pause of ``wait_s`` seconds after an infrastructure error."""
     return Note(f"not the kernel's fault, trying again in {wait_s:.0f} s: {error}")
 
 
 def last_failed(now: Transient, host: str) -> Attempt | None:
-    """The attempt that failed on a host since it last finished one, if it has had no pause for that yet."""
+    """Return the last attempt on a host if it failed and the host has not paused because of it yet."""
     attempts = (tried[-1] for tried in now.tasks.values() if tried[-1].news.host == host)
     last = max(attempts, key=lambda one: one.id, default=None)
     is_due = last is not None and now.failures.get(host) and f"pause after {last.id}" not in now.notified
@@ -235,9 +231,9 @@ def last_failed(now: Transient, host: str) -> Attempt | None:
 
 
 def back_off(now: Transient, host: str, policy: RetryPolicy) -> Pause | None:
-    """The pause of a host on which an attempt failed last, each longer than the one before; None where none is due.
+    """Return the pause of a host whose last attempt failed, each longer than the one before; None if none is due.
 
-    Raises what the attempt failed with where there is to be no other.
+    Raises the attempt's error if there is to be no other attempt.
     """
     if (last := last_failed(now, host)) is None:
         return None

@@ -1,8 +1,8 @@
-"""The one loop over an executor: it carries out what a step says, and does all input and output.
+"""The loop over an executor: it carries out the instructions of a step, and does all input and output.
 
-It does not know what is searched or compared. One thread owns the state, and the state is the store's facts: killed at
-any moment, the next process does the same with the same facts. What is only in :class:`Transient` may be lost, since
-the next process asks, or tries, again.
+It does not know what is searched or compared. One thread owns the state, which is the facts of the store: if the
+process is killed at any moment, the next one decides alike by the same facts. :class:`Transient` may be lost, since the
+next process asks, or tries, again.
 """
 
 import time
@@ -47,17 +47,17 @@ Known = TypeVar("Known")
 
 
 def no_answer(question: Question[object]) -> object:
-    """For a step that asks nothing."""
+    """Answer for a step that asks no questions; raises :class:`RuntimeError`."""
     raise RuntimeError(f"nobody answers {question}")
 
 
 @dataclass(slots=True)
 class Loop(Generic[Known]):
-    """A process's part of a run.
+    """The part of a run that one process does.
 
-    ``recorded`` reads the record, once after each fact. ``step`` decides by it what to do next, ``answer`` finds the
-    answers to its questions, and ``complete`` adds to a request what only files tell. What an earlier process had under
-    way is lost, and recorded so when the loop is made.
+    ``recorded`` reads the record, once after each new fact. ``step`` decides by it what to do next, ``answer`` answers
+    its questions, and ``complete`` adds what only files tell to a request. Submissions that an earlier process had in
+    flight are recorded as lost when the loop is made.
     """
 
     store: Store
@@ -85,7 +85,7 @@ class Loop(Generic[Known]):
             self.store.add(*(Ended(one.id, Ending.LOST) for one in lost))
 
     def run(self) -> Done:
-        """Go on until the step is done; raises what it raises. Everything measured is in the store either way."""
+        """Go on until the step is done; raises the step's errors. Everything measured is in the store either way."""
         while True:
             match self.step(self._known, self._now()):
                 case Submit() as submit:
@@ -121,7 +121,7 @@ class Loop(Generic[Known]):
         self.transient = replace(self.transient, **changes)  # type: ignore[arg-type] # fields of it, by name
 
     def _now(self) -> Transient:
-        """What is known now: of hosts that are excluded none is idle, nor of those that have a pause."""
+        """The transient state as of now; hosts that have a pause do not count as idle."""
         self._pauses = {host: one for host, one in self._pauses.items() if not one.expired}
         now_s = time.monotonic()
         idle = self.equipment.executor.idle
@@ -135,7 +135,7 @@ class Loop(Generic[Known]):
         return self.transient
 
     def _submit(self, submit: Submit) -> None:
-        """Put it on record and give it to the executor: what cannot be given has failed, and its error is raised."""
+        """Record a submission and give it to the executor; if that raises an error, the submission has failed."""
         guest = "" if submit.host in self.equipment.crew.builders else self._free_guest()
         self._tell(submit.tell, guest or (submit.host if self._several else ""))
         request = self.complete(self._known, submit)
@@ -151,13 +151,13 @@ class Loop(Generic[Known]):
         self._change(in_flight={**self.transient.in_flight, id_: submit})
 
     def _free_guest(self) -> str:
-        """What people are told the next guest is called; one that is alone has no name."""
+        """The name, in messages, of the next guest; empty if this host runs one guest and builds nothing beside it."""
         crew = self.equipment.crew
         names = (f"guest {number}" for number in range(1, crew.guests + 1) if crew.guests > 1 or crew.builds_here)
         return next((name for name in names if name not in self._guests.values()), "")
 
     def _wait(self) -> None:
-        """For news; or until the first pause is over, or until there is another host."""
+        """Wait for news, for the end of the first pause, or for another idle host."""
         host = min(self._pauses, key=lambda one: self._pauses[one].remaining_s, default=None)
         left_s = None if host is None else self._pauses[host].remaining_s
         executor = self.equipment.executor
@@ -168,7 +168,7 @@ class Loop(Generic[Known]):
 
     def _hear(self, news: News) -> None:
         submit = self.transient.in_flight.get(news.id)
-        if submit is None:  # its end is known: what comes after that counts no more
+        if submit is None:  # its end is known already, and later news do not count
             return
         if isinstance(news, Progress):
             self._tell((news.event,), self._guests.get(news.id, submit.host))
@@ -189,7 +189,7 @@ class Loop(Generic[Known]):
         )
 
     def _set_aside(self, host: str, error: BisectorError) -> None:
-        """Exclude a host: what failed there counts no more, and what is still wanted of it is chosen anew."""
+        """Exclude a host: the tasks whose last attempt was there are forgotten, and chosen anew if still wanted."""
         tasks = {key: one for key, one in self.transient.tasks.items() if one[-1].news.host != host}
         self._change(tasks=tasks, set_aside={**self.transient.set_aside, host: error})
         self.tell(Note(f"{host} is excluded from this run: {error}"))
@@ -207,7 +207,7 @@ class Loop(Generic[Known]):
 
     @property
     def _several(self) -> bool:
-        """Whether people are to be told on which host something happens."""
+        """Whether messages name the host."""
         crew = self.equipment.crew
         return len(self._seen) > 1 or (bool(crew.builders) and not crew.builds_here)
 

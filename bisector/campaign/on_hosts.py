@@ -1,6 +1,6 @@
-"""What measures a run whose trials are made on other hosts.
+"""The equipment of a run whose trials are made on other hosts.
 
-Of dask.distributed nothing is imported before such a run begins: who has one machine needs none of it.
+dask.distributed is imported only when such a run begins: it is not needed on a single machine.
 """
 
 import queue
@@ -29,7 +29,7 @@ _CONNECT_S = 300.0
 
 
 def on_hosts(hosts: Hosts) -> Equip:
-    """What measures on the hosts of a file; raises :class:`UserError` for a file by which none can."""
+    """Return the equipment for these hosts; raises :class:`UserError` without Dask, or if all hosts only build."""
     check_installed("--hosts")
     builders = hosts.builders
     if builders and len(builders) == len(hosts.hosts):
@@ -46,7 +46,7 @@ def on_hosts(hosts: Hosts) -> Equip:
         builder, home = kernel_builder(settings.kernel), resources.cache_home()
         with our_files(home):
             home.mkdir(parents=True, exist_ok=True)
-        for directory in (home, run_dir):  # where a coordinator that was killed has left what was on its way
+        for directory in (home, run_dir):  # a killed coordinator leaves files that were being transferred
             remove_abandoned(directory)
         with (
             locks.using_caches(home),

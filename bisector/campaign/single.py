@@ -1,4 +1,4 @@
-"""Commits measured outside of any search: their trials are facts in a store of their own."""
+"""Single commits that are measured outside of any search, with their trials in a store of their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,10 +38,10 @@ _ELSEWHERE = "choose another --run-dir, or none"
 
 @dataclass(frozen=True, slots=True)
 class SingleState:
-    """What there is to decide by: the commit, and its ``trials`` since this process began.
+    """Everything that the step decides by; ``trials`` are those of the commit since this process began.
 
-    On ``host``, or on any where none is named. With ``once`` one trial is enough, whatever it is worth, and an attempt
-    that fails is not made again.
+    They are made on ``host``, or on any host if that is empty. With ``once``, one trial is enough even if its evidence
+    is weak, and a failed attempt is not repeated.
     """
 
     settings: Settings
@@ -54,15 +54,15 @@ class SingleState:
 
     @property
     def judging(self) -> Judging:
-        """What these trials say by themselves: nothing else is in the same evidence."""
+        """The verdicts by these trials alone."""
         return Judging(self.settings, self.trials)
 
 
 def step(known: SingleState, now: Transient) -> Instruction:
-    """Measure a commit as often as a search would: once, unless the evidence is weak.
+    """Return the instruction that measures a commit as often as a search would: once, unless the evidence is weak.
 
-    Raises what the last attempt failed with when none is left, and :class:`UserError` when a sound run has no value
-    that can decide: no other run has one.
+    Raises the last attempt's error if there is to be no other attempt, and :class:`UserError` if a sound run lacks the
+    metric, as every other run would.
     """
     commit, judging = known.commit, known.judging
     for attempt in now.arrived:
@@ -91,7 +91,7 @@ def step(known: SingleState, now: Transient) -> Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the trials of a commit amount to; they are numbered."""
+    """The numbered trials of a commit, and the settlement that follows from them."""
 
     trials: tuple[Numbered, ...]
     settlement: Settlement
@@ -99,10 +99,7 @@ class Settled:
 
 @dataclass(slots=True)
 class SingleTrials:
-    """A process's part of a store of single commits, which measures one after another.
-
-    Trials of before do not count.
-    """
+    """The measurements of one process in a store of single commits; earlier processes' trials do not count."""
 
     store: Store
     settings: Settings
@@ -114,7 +111,7 @@ class SingleTrials:
         self._before = frozenset(n for n, _ in self.store.trials())
 
     def settle(self, commit: Commit, purpose: str, host: str = "", *, once: bool = False) -> Settled:
-        """Measure a commit; each trial is on record before anything is concluded from it. Raises as :func:`step`."""
+        """Measure a commit; each trial is recorded before anything is concluded from it. Raises as :func:`step`."""
 
         def recorded() -> SingleState:
             new = ((n, trial) for n, trial in self.store.trials() if n not in self._before)
@@ -129,7 +126,7 @@ class SingleTrials:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """A store of single commits that is open for more, the repository, and the settings that all are measured with."""
+    """An open store of single commits, its repository, and the settings that all its commits are measured with."""
 
     run: RunDirectory
     store: Store
@@ -139,10 +136,7 @@ class Single:
     @classmethod
     @contextmanager
     def open(cls, run: RunDirectory, repository: Repository, settings: Settings) -> Iterator[Self]:
-        """The store of a run directory, made where there is none, with settings whose input files are kept there.
-
-        The directory is locked by the caller.
-        """
+        """Open or create the store of a run directory, which the caller has locked, and which has the input files."""
         if not run.database.exists():
             with Store.create(run.database, RunHeader.of(settings, repository.top)) as store:
                 yield cls(run, store, repository.top, settings)
@@ -152,9 +146,9 @@ class Single:
             yield cls(run, store, repository.top, settings)
 
     def measure(self, commit: Commit, tell: Listener, equip: Equip) -> tuple[TrialView, Judging]:
-        """One trial of a commit, on record when this returns, and all trials of the store, seen together.
+        """Measure one trial of a commit and record it; return it, and the verdicts by all trials of the store.
 
-        Raises :class:`bisector.core.errors.AttemptFailed` for trouble of the tool or the host, which is on record, too.
+        Raises :class:`bisector.core.errors.AttemptFailed` for trouble of the tool or the host, which is recorded, too.
         """
         with (
             Repository.open(self.repository, run_marker=self.run.path) as marked,
@@ -169,10 +163,10 @@ class Single:
 
 
 def settings_for(run: RunDirectory, repository: Repository, settings: Settings, *, given: bool) -> Settings:
-    """The settings to measure with in a run directory: those on record in it, whose input files are kept, if any are.
+    """Return the settings to measure with in a run directory: the recorded ones, or ``settings`` in a new directory.
 
-    Raises :class:`UserError` for one that holds something else than single commits of this repository, or was measured
-    with other settings than those that are ``given``.
+    Raises :class:`UserError` if the directory holds anything but single commits of this repository, or if ``settings``
+    were ``given`` by a person and differ from the recorded ones.
     """
     if not run.database.exists():
         return settings
@@ -192,7 +186,7 @@ def settings_for(run: RunDirectory, repository: Repository, settings: Settings, 
 
 def _otherwise(recorded: Settings, settings: Settings) -> Iterator[str]:
     before, now = compared(recorded), compared(settings)
-    for key in {**before, **now}:  # of two stacks, either may have disks that the other has not
+    for key in {**before, **now}:  # either stack may have disks that the other lacks
         was, is_now = before.get(key, ""), now.get(key, "")
         if was != is_now:
             yield f"{key} was {options.shown(was)}, and is {options.shown(is_now)}"
