@@ -1,1 +1,1 @@
-"""Where trials run."""
+"""Executors run trials, controls and builds, on this host or on others."""

@@ -1,11 +1,11 @@
-"""Several jobs at a time on this host, each in a thread of its own, for guests whose time is counted.
+"""An executor that runs several jobs at a time on this host, each in a thread, for guests whose time is counted.
 
-What a guest shows whose clock counts its instructions does not depend on what else the host does, so that each core may
-run one, and make, meanwhile. One job at a time builds (:class:`bisector.trial.runner.Bench`): there is one build
-directory, in which a build is short after the one before.
+The figures of a guest whose clock counts its instructions do not depend on other work of the host, so each core may run
+a guest, while make runs as well. One job at a time builds (:class:`bisector.trial.runner.Bench`), as the single build
+directory makes each build short after the previous one.
 
-A job under way is ended from within, by what it tells: each stage and each sample of a run is told, and telling raises
-in a job that nobody needs any more. What would not tell anything for long is ended with the executor.
+A cancelled job ends from within: it tells each stage and each sample of a run, and the call that tells raises an error
+in it. A job that tells nothing for long ends with the executor, which ends its processes and guests.
 """
 
 import os
@@ -33,25 +33,25 @@ from bisector.vm.accelerator import room_for_counted
 
 _JOIN_S = 0.5
 _END_S = 120.0
-OTHERS_LOOK_S = 0.2  # longer than other runs take from one look at the turn to the next
+OTHERS_LOOK_S = 0.2  # longer than the interval in which other waiting runs poll for the turn
 
 
 def guests_at_once(settings: Settings) -> int:
-    """How many guests measure at the same time on this host: as asked for, or as its CPUs and its memory allow."""
+    """The number of guests that measure at the same time on this host: as set, or as its CPUs and memory allow."""
     return settings.machine.guests or max(1, room_for_counted(settings.machine, settings.storage))
 
 
 def has_cpu_left(settings: Settings, guests: int) -> bool:
-    """Whether this host has a CPU that so many guests leave, and that may be at work beside their runs."""
+    """Whether so many guests leave a CPU of this host free, which may build during their runs, as time is counted."""
     return settings.machine.is_counted and len(os.sched_getaffinity(0)) > guests
 
 
 @dataclass
 class SharedTurn:
-    """The turn of this process on its host, which jobs at the same time have together.
+    """The turn of this process on its host, which its simultaneous jobs share.
 
-    It is given back when none is under way. One that was had for long is joined by no further job, so that other runs
-    come to theirs.
+    It is given back when no job is under way. After ``longest_s`` seconds no further job joins it, so that other runs
+    get their turn.
     """
 
     take: Callable[[TurnPurpose], AbstractContextManager[None]]
@@ -63,7 +63,7 @@ class SharedTurn:
 
     @contextmanager
     def __call__(self, purpose: TurnPurpose) -> Iterator[None]:
-        """Have a part in it; raises what taking it raises."""
+        """Share the turn until the context exits, taking it first if needed; raises the errors of ``take``."""
         with self._free:
             while self._until is not None and self._until.expired:
                 self._free.wait()
@@ -89,10 +89,10 @@ class SharedTurn:
 
 @dataclass
 class AtOnce:
-    """An :class:`bisector.executor.base.Executor` that has ``local`` do so many jobs at the same time.
+    """An :class:`bisector.executor.base.Executor` that runs ``count`` jobs of ``local`` at the same time.
 
-    With a ``builder`` it is a host of that name, too, which takes one job at a time beside these. A context manager,
-    behind which no job is under way.
+    With a ``builder``, it offers a second host of that name, which takes one job at a time beside these. It is a
+    context manager; once it exits, no job is under way.
     """
 
     local: LocalExecutor
@@ -125,7 +125,7 @@ class AtOnce:
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """The name of this host, while it may be given another job, and that of its builder."""
+        """The name of this host if it may be given another job, and the builder's name if that has no job."""
         free = (self._has_room, host_id()), (bool(self.builder) and not self._of_builder, self.builder)
         return tuple(name for is_free, name in free if is_free)
 
@@ -134,7 +134,7 @@ class AtOnce:
         return len(self._threads.keys() - self._of_builder) < self.count
 
     def submit(self, job: Job, host: str = "") -> None:
-        """Begin it, or keep it until another one has ended."""
+        """Begin a job, or queue it until another one has ended."""
         if host and host == self.builder:
             self._of_builder.add(job.id)
             self._start(job, host)
@@ -143,7 +143,7 @@ class AtOnce:
             self._begin()
 
     def next(self) -> News:
-        """Wait for the next news; a bug, which is not the trouble of a job, is raised."""
+        """Wait for the next news; an error in a job that is no :class:`BisectorError`, such as a bug, is raised."""
         if not self._heard and not self._threads:
             raise ValueError("no job was submitted")
         self.wait(None)
@@ -158,7 +158,7 @@ class AtOnce:
         return news
 
     def wait(self, within_s: float | None) -> bool:
-        """Until there are news, or for so long; without a job nothing is to be waited for."""
+        """Wait for news, or for ``within_s`` seconds; without a limit, do not wait if there is no job."""
         if not self._heard and (self._threads or within_s is not None):
             try:
                 self._heard.append(self._news.get(timeout=within_s))
@@ -167,12 +167,12 @@ class AtOnce:
         return True
 
     def cancel(self, id_: int) -> None:
-        """A job that is under way ends at the next thing that it tells."""
+        """Cancel a job; if it is under way, it ends when it next tells something."""
         if id_ in self._threads or any(job.id == id_ for job in self._waiting):
             self._needless.add(id_)
 
     def compilers(self) -> tuple[Compiler, ...]:
-        """Those that the settings name, or all that are installed."""
+        """The compilers that the settings name, or all that are installed."""
         return self.local.compilers()
 
     def _begin(self) -> None:
@@ -191,7 +191,7 @@ class AtOnce:
             news = cancelled(job, host) if job.id in self._needless else ended(job, host, local.work)
         except Interrupted:
             news = cancelled(job, host)
-        except BaseException as error:  # noqa: BLE001 - raised where the news are asked for
+        except BaseException as error:  # noqa: BLE001 - next() raises it in the thread of the loop
             self._news.put(error)
             return
         self._news.put(cancelled(job, host) if job.id in self._needless else news)

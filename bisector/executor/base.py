@@ -1,4 +1,4 @@
-"""Where trials run, as the loop sees it: work is submitted under a number, and news of it come back."""
+"""The interface of executors: the loop submits work under a number, and receives news of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from bisector.trial.runner import TrialRequest
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """Whether a commit that was measured before comes through a stage now.
+    """A request to check whether a commit that was measured before still completes all stages up to ``through``.
 
-    Through :attr:`Stage.BUILD` its kernel is built anew; further on it is the one that is kept.
+    For :attr:`Stage.BUILD` its kernel is built again; for later stages the kernel in the cache is used.
     """
 
     commit: Commit
@@ -28,11 +28,11 @@ class ControlRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """Whether a compiler builds a commit; what it builds is kept.
+    """A request to build a commit with a compiler and keep the kernel.
 
-    ``settings`` are what it is built with, where those are not the bench's; with ``fragment`` the last of their
-    configuration fragments is the subject's own (:class:`bisector.core.subject.Subject`). One that was ``measured`` is
-    built once more, apart from all others, and nothing is kept.
+    ``settings`` replace the settings of the bench; with ``fragment``, the last of their configuration fragments is the
+    subject's own (:class:`bisector.core.subject.Subject`). A kernel that was ``measured`` is built once more, apart
+    from all others, and nothing is kept.
     """
 
     commit: Commit
@@ -43,7 +43,7 @@ class BuildRequest:
 
     @property
     def compilers(self) -> tuple[Compiler, ...]:
-        """What it may be built with."""
+        """The compiler, as the sequence of compilers that other requests have."""
         return (self.compiler,)
 
 
@@ -53,7 +53,7 @@ Result: TypeAlias = Trial | Fault | Remade | None
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work that is submitted, under a number that no other work of its run has, or ever had."""
+    """Submitted work, with a number that is unique among all work that its run ever had."""
 
     id: int
     request: Request
@@ -61,9 +61,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What came of a job on a host: the facts of a trial; of a control or a build the kernel's fault, None without.
+    """The result of a job: the trial; for a control or a build, the kernel's fault or None; for a recheck, its digests.
 
-    Of a kernel that was built once more it is what came of that.
+    ``at`` is the time of its end.
     """
 
     id: int
@@ -76,8 +76,8 @@ class Finished:
 class Failed:
     """A job that ended by no fault of its commit.
 
-    ``AttemptFailed`` is an infrastructure error that may pass, ``TrialRefused`` input that this commit finds at
-    fault. Any other error is not to be tried again.
+    The error is ``AttemptFailed`` for an infrastructure error that may pass, ``TrialRefused`` for input that does not
+    work with this commit. A job with any other error must not be repeated.
     """
 
     id: int
@@ -88,7 +88,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a job that goes on has to tell, for people; it may be lost on the way."""
+    """An event of a running job, for people; it may be lost on its way."""
 
     id: int
     event: Event
@@ -98,50 +98,49 @@ News: TypeAlias = Finished | Failed | Progress
 
 
 class Executor(Protocol):
-    """Does the work of one run; every implementation passes one contract test."""
+    """An executor does the work of one run; all implementations pass the same contract test."""
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """The hosts that have nothing to do, by name."""
+        """The names of the hosts that may be given a job."""
         ...
 
     def submit(self, job: Job, host: str = "") -> None:
-        """Take a job, for a host if one is named. It is on record by now."""
+        """Take a job, which is on record already, for ``host`` or, if that is empty, for any host."""
         ...
 
     def next(self) -> News:
-        """Wait for the next news of any job that was submitted. ``ValueError`` when there is none to wait for.
+        """Wait for the next news of any submitted job; raises ``ValueError`` if there is no job.
 
-        The last news of a job is that it has finished or failed; after it there are none. Where the jobs run in this
-        process their progress may be told to its listener instead.
+        The last news of a job is that it has finished or failed. An executor that runs jobs in this process may tell
+        their progress to its listener instead.
         """
         ...
 
     def wait(self, within_s: float | None) -> bool:
-        """Wait until there are news, which is True, until a host is idle that was not, or for so long.
+        """Wait until there are news (returns True), another host becomes idle, or ``within_s`` seconds have passed.
 
-        Where asking for the news runs the jobs, there is nothing to wait for but an end of the time. Raises
-        ``InfraError`` when no host comes for long.
+        If :meth:`next` runs the jobs, only the time is waited for. Raises ``InfraError`` if no host appears for long.
         """
         ...
 
     def cancel(self, id_: int) -> None:
-        """End a job that nobody needs any more; its last news is :class:`bisector.core.errors.AttemptCancelled`.
+        """End a job whose result is no longer needed; it fails by :class:`bisector.core.errors.AttemptCancelled`.
 
-        A job that ends in this moment may have other last news, and one that has ended has none.
+        A job that is just ending may have other last news; a job that has ended has no further news.
         """
         ...
 
     def compilers(self) -> tuple[Compiler, ...]:
-        """What kernels can be built with, as the settings ask for, the preferred one first.
+        """The compilers that the settings name, or all that are installed, the preferred one first.
 
-        Raises ``UserError`` for a compiler that is asked for and not there.
+        Raises ``UserError`` if a named compiler is missing.
         """
         ...
 
 
 def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | Failed:
-    """The end of a job that is worked on here and now; what is neither trouble nor input is raised."""
+    """Do a job now, and return its end; raises :class:`Interrupted` and every error that is no BisectorError."""
     try:
         result = work(job.request)
     except Interrupted:
@@ -152,9 +151,9 @@ def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | 
 
 
 def of_its_job(news: Finished | Failed, n: int, cell: Cell) -> Finished | Failed:
-    """The end of what was submitted as trial ``n`` of a cell.
+    """Return the end of trial ``n`` of a cell; a result that belongs to another trial becomes a failed attempt.
 
-    A result that is another trial's has failed, whoever mixed them up: its figures would be another kernel's.
+    Its figures would be those of another kernel, for whatever reason the two were mixed up.
     """
     trial = news.result if isinstance(news, Finished) else None
     if not isinstance(trial, Trial):
@@ -170,6 +169,6 @@ def of_its_job(news: Finished | Failed, n: int, cell: Cell) -> Finished | Failed
 
 
 def cancelled(job: Job, host: str) -> Failed:
-    """The end of a job that was not worked on."""
+    """Return the end of a job that was cancelled."""
     error = AttemptCancelled(f"job {job.id} was cancelled", "", Stage.CHECKOUT, host)
     return Failed(job.id, host, error, now())

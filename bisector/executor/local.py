@@ -1,7 +1,7 @@
-"""Trials in this process, on this host, one after another: build and measurement never share cores.
+"""An executor for this process and host; trials run one after another, so that builds and runs never share cores.
 
-What killed runs of this user left running is ended first: it would make each measurement weak until those runs are
-resumed. What they left lying about in temporary directories is removed.
+Processes and guests that killed runs of this user left are ended first: they would make each measurement weak until
+those runs are resumed. Temporary directories of killed processes are removed.
 """
 
 import dataclasses
@@ -53,9 +53,9 @@ KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """An :class:`bisector.executor.base.Executor` over one bench: a job runs when its news are asked for.
+    """An :class:`bisector.executor.base.Executor` over one bench; :meth:`next` runs a job.
 
-    The bench tells of its progress itself. ``turn`` is its turn on this host for a purpose; None is one of its own.
+    The bench tells of the progress itself. ``turn`` waits for a turn on this host for a purpose; None: an own turn.
     """
 
     bench: Bench
@@ -65,11 +65,11 @@ class LocalExecutor:
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """The name of this host, unless it has been given a job."""
+        """The name of this host, unless it has a job."""
         return () if self._jobs else (host_id(),)
 
     def submit(self, job: Job, host: str = "") -> None:
-        """Keep it until it is asked for."""
+        """Queue a job for :meth:`next`."""
         self._jobs.append(job)
 
     def next(self) -> Finished | Failed:
@@ -83,22 +83,22 @@ class LocalExecutor:
         return ended(job, host_id(), self.work)
 
     def wait(self, within_s: float | None) -> bool:
-        """There are news of a job as soon as they are asked for."""
+        """Return True if there is a job, whose news :meth:`next` makes; else wait for ``within_s`` seconds."""
         if self._jobs or within_s is None:
             return True
         time.sleep(within_s)
         return False
 
     def cancel(self, id_: int) -> None:
-        """A job that is under way cannot be: nobody else has a turn until it ends."""
+        """Cancel a queued job; while a job runs, this cannot be called, as both happen in one thread."""
         self._cancelled.update(job.id for job in self._jobs if job.id == id_)
 
     def compilers(self) -> tuple[Compiler, ...]:
-        """Those that the settings name, or all that are installed."""
+        """The compilers that the settings name, or all that are installed."""
         return self.bench.builder.compilers()
 
     def work(self, request: Request) -> Result:
-        """Do it now; raises as :func:`bisector.executor.base.ended` takes it."""
+        """Do the work now; the errors that it raises are for :func:`bisector.executor.base.ended`."""
         match request:
             case TrialRequest():
                 return self._measure(request)
@@ -108,37 +108,37 @@ class LocalExecutor:
                 return self._build(request)
 
     def _measure(self, request: TrialRequest) -> Trial:
-        """The facts of one trial, with its files; they come along with what is raised, too.
+        """The facts of one trial, with its files; an error has the facts and files so far, too.
 
-        Nothing else of this tool builds or measures on this host meanwhile, and before a commit is tried once more
-        the host is quiet. Raises :class:`InfraError` when it is not in time.
+        No other run of this tool builds or measures on this host meanwhile. Before a commit is tried again, the host
+        has to be quiet; raises :class:`InfraError` if it is not quiet in time.
         """
         run_dir, settings = self.bench.run_dir, request.settings or self.bench.settings
-        again = request.again and not settings.machine.is_counted  # which sees nothing of the host
+        again = request.again and not settings.machine.is_counted  # counted time is not affected by the host's load
         with self._alone(TurnPurpose.MEASUREMENT, again=again), _as_attempt(run_dir):
             logs = trial_directory(run_dir, request.n, request.commit)
             try:
                 trial = run_trial(self.bench, request, logs)
             except (AttemptFailed, TrialRefused) as error:
                 if error.trial is not None:
-                    with suppress(InfraError):  # what has happened is told, if need be without its files
+                    with suppress(InfraError):  # the first error matters more than missing files
                         error.trial = dataclasses.replace(error.trial, artifacts=collect(logs, run_dir))
                 raise
             return dataclasses.replace(trial, artifacts=collect(logs, run_dir))
 
     def _control(self, request: ControlRequest) -> Fault | None:
-        """What an end does now; its logs stay in the run directory.
+        """Run a control; its logs stay in the run directory.
 
-        It is built in the directory in which the commits failed: make compiles what they changed, and what failed to
-        compile. A directory in which it builds no more is emptied, since it may be what is damaged: half an object that
-        a power failure left is enough. A build that was not done in time goes on from there when it is tried again.
+        The end is built in the build directory in which the commits failed, so make compiles what they changed, and
+        what failed to compile. If the end does not compile there either, the directory is emptied, since it may be
+        damaged: half an object that a power failure left is enough. A build that timed out is continued next time.
         """
         commit, through = request.commit, request.through
         logs = self._logs("controls", f"{through}-{commit.short}")
         with self._alone(TurnPurpose.MEASUREMENT), _as_attempt(self.bench.run_dir):
             fault = try_control(self.bench, commit, request.compilers, through, logs)
             if fault is not None and fault.kind.of_compiling:
-                for path in self.bench.build_dir.iterdir():  # it may be a link to a faster disk
+                for path in self.bench.build_dir.iterdir():  # the directory itself may be a link to a faster disk
                     remove_whole(path)
         return fault
 
@@ -161,7 +161,7 @@ class LocalExecutor:
 
     @contextmanager
     def own_turn(self, purpose: TurnPurpose) -> Iterator[None]:
-        """A turn on this host, in which nothing else of this tool builds or measures."""
+        """Wait for a turn on this host, in which no other run of this tool builds or measures; end leftovers first."""
         with locks.measuring(self.bench.run_dir, self._note, purpose):
             end_leftovers(self.bench.run_dir, self._note)
             yield
@@ -170,7 +170,7 @@ class LocalExecutor:
         self.bench.tell(Note(text))
 
     def _logs(self, what: str, name: str) -> Path:
-        """An empty directory for logs that are not of a trial; those of the time before are gone."""
+        """An empty directory for logs of a control or build; earlier logs of the same name are removed."""
         logs = self.bench.run_dir / what / name
         with _as_attempt(self.bench.run_dir):
             shutil.rmtree(logs, ignore_errors=True)
@@ -180,7 +180,7 @@ class LocalExecutor:
 
 @contextmanager
 def _as_attempt(run_dir: Path) -> Iterator[None]:
-    """Files of a trial that cannot be made or read are an attempt that failed."""
+    """Turn errors about files of a trial into a failed attempt."""
     try:
         with our_files(run_dir):
             yield
@@ -191,19 +191,19 @@ def _as_attempt(run_dir: Path) -> Iterator[None]:
 
 
 def kernel_builder(settings: KernelSettings) -> KernelBuilder:
-    """The builder of these settings over the kernels that this user's runs have in common."""
+    """The kernel builder for these settings, over the cache that all runs of this user share."""
     return KernelBuilder(settings, kept_kernels(), resources.kconfigs())
 
 
 def kept_kernels() -> KernelCache:
-    """The kernels that this user's runs have in common."""
+    """The cache of kernels that all runs of this user share."""
     return KernelCache(resources.cache_home() / "kernels", KEPT_KERNELS_BYTES)
 
 
 def kernels_of(settings: Settings, request: Request) -> tuple[str, ...]:
-    """The keys of which a job takes a kept kernel, in the order of looking; none where it builds whatever is kept.
+    """The cache keys under which a job looks for a kernel, in order; empty if it always builds, or boots an image.
 
-    Raises :class:`bisector.core.errors.UserError` for configurations that will not do.
+    Raises :class:`bisector.core.errors.UserError` if a configuration is invalid.
     """
     match request:
         case ControlRequest(through=Stage.BUILD) | TrialRequest(anew=True):
@@ -223,10 +223,10 @@ def kernels_of(settings: Settings, request: Request) -> tuple[str, ...]:
 def local_executor(
     settings: Settings, run_dir: Path, repository: Repository, tell: Listener, *, keep_sources: bool = False
 ) -> Iterator[LocalExecutor]:
-    """Everything a trial needs on this host, for as long as the bisection lasts.
+    """Yield an executor with everything a trial needs on this host, for the time of the context.
 
-    What killed processes of any run left running is ended first. Left by an exception, or with ``keep_sources``, the
-    sources and the build directory stay for whoever goes on with the run.
+    Processes that any killed run left are ended first. If the context exits with an exception, or with
+    ``keep_sources``, the sources and the build directory stay for the process that goes on with the run.
     """
 
     def note(text: str) -> None:
@@ -235,7 +235,7 @@ def local_executor(
     with ExitStack() as stack:
         stack.enter_context(locks.using_caches(resources.cache_home()))
         end_leftovers(run_dir, note)
-        # An image may have to be built, and libvirt tries what QEMU can do.
+        # A turn, since a guest image may have to be built, and libvirt starts QEMU to find out what it supports.
         with locks.measuring(run_dir, note, TurnPurpose.BUILD):
             image = guest_image(settings.machine, run_dir, note)
             machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
@@ -245,17 +245,16 @@ def local_executor(
 
 
 def end_leftovers(own: Path, tell: Callable[[str], None]) -> None:
-    """End the builds and guests of other runs whose process is gone: their lock is there, and nobody holds it.
+    """End the builds and guests of other runs whose process was killed: their lock file exists and is not held.
 
-    A process may bear any directory as its mark: a rule of a kernel tree can start one so. Only directories that this
-    user's runs are known to be in are looked at.
-    Guests of what is no run that is known (doctor's, say) are ended where nobody holds the directory of libvirt's
-    driver that they are in. What cannot be ended stays, and shows in the load of the host. Temporary directories of
-    killed processes are removed without a word.
+    A process can be marked with any directory, as a rule of a kernel tree can start one with a mark of its choice; so
+    only known run directories of this user are considered. Guests of no known run, such as doctor's, are ended if the
+    lock of the libvirt driver's directory that they are in is not held. What cannot be ended stays, and shows in the
+    load of the host. Temporary directories of killed processes are removed silently.
     """
-    with suppress(InfraError):  # a list of runs that is damaged: whoever adds to it says so
+    with suppress(InfraError):  # the list of runs is damaged, which is reported when a run is added to it
         for run_dir in sorted(_at_work() - {Path(os.path.realpath(own))}):
-            # Locked, so that nobody resumes it in this moment. A directory without that file is gone, say.
+            # Locked, so that the run is not resumed in this moment. Without a lock file, the directory may be gone.
             with suppress(Held, OSError, InfraError):
                 if holder_of(run_dir / LOCK) is None and (run_dir / LOCK).is_file():
                     with held(run_dir / LOCK):
@@ -269,15 +268,15 @@ def end_leftovers(own: Path, tell: Callable[[str], None]) -> None:
 
 
 def end_all_of(run_dir: Path) -> int:
-    """End each process and guest that is marked as this run's; how many there were."""
+    """End each process and guest of a run, and return how many there were."""
     found = list(guests(domain_prefix(run_dir)))
     return process.reap(run_dir) + sum(process.end(pid, partial(runs_guest, name=name)) for name, pid in found)
 
 
 def _at_work() -> set[Path]:
-    """Where something runs for this user's bisections and tests, or for others' bisections on this host.
+    """The run directories, of this user's runs or of jobs for other hosts, for which a process or a guest runs here.
 
-    A guest's name has a digest of its run's directory in it. Raises :class:`InfraError` when the list of runs is
+    The name of a guest contains a digest of its run's directory. Raises :class:`InfraError` if the list of runs is
     damaged.
     """
     marked, names = process.marked(), [name for name, _ in guests("")]
