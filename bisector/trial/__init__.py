@@ -1,1 +1,1 @@
-"""The path of one commit on one host."""
+"""The course of one trial on one host."""

@@ -1,7 +1,7 @@
-"""The path of one cell on one host: build, boot, lay out, run the workload; facts come back.
+"""One trial on one host: build the kernel, boot it, lay out the storage, run the workload, and return the facts.
 
-Nothing is decided here. A fault of the kernel ends the path and is one of the facts; an
-infrastructure error is raised as :class:`bisector.core.errors.AttemptFailed`, so that it never becomes one.
+Nothing is decided here. A fault of the kernel ends the trial and is one of its facts; an infrastructure error is raised
+as :class:`bisector.core.errors.AttemptFailed`, so that it is never taken for a fault.
 """
 
 import json
@@ -51,16 +51,15 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A cell to measure; ``measured_kernels`` gives the commit of each kernel content with figures.
+    """A request to measure a cell; ``measured_kernels`` maps the content of each measured kernel to its commit.
 
-    The first of ``compilers`` that builds it does; none means those of the settings, or the host's default.
-    ``stop`` says when the run that counts may end early; None is for whole runs. ``again`` tells that the commit was
-    tried before: then the host is to be quiet first. With ``anew`` the kernel is built whatever is known of its build.
-    It goes no further than ``through``. ``settings`` are what it is measured with, where those are not the bench's.
-    The workload draws from ``seed``; with None as it does by itself. Where the guest's time is counted it is shifted a
-    little by ``guest_seed``. An ``image`` is booted as it is. ``kernel`` is
-    what was measured of the subject before: it is measured again where it is kept, and no other one is. With the short
-    ``fill`` the runs that fill a cache end once it is settled.
+    The first of ``compilers`` that succeeds builds the kernel; an empty tuple means those of the settings, or the
+    host's default. ``stop`` says when the judged run may end early; None: never. ``again``: the commit was tried
+    before, so the host has to be quiet first. ``anew``: build the kernel even if it is cached, or known not to build.
+    The trial ends after the stage ``through``. ``settings`` replace those of the bench. The workload draws random
+    numbers from ``seed``; None: by its own rule. Counted guest time is shifted slightly by ``guest_seed``. An ``image``
+    is booted without a build. ``kernel`` is the subject's kernel in an earlier trial: only that one is measured, from
+    the cache or by a build that gives the same. With the short ``fill``, runs that fill a cache end once it is settled.
     """
 
     n: int
@@ -80,13 +79,13 @@ class TrialRequest:
 
     @property
     def commit(self) -> Commit:
-        """What is built."""
+        """The commit of the cell."""
         return self.cell.commit
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What this host measures with, shared by all trials of a run, of which one at a time is ``building``."""
+    """What this host measures with, shared by all trials of a run; the lock ``building`` admits one build at a time."""
 
     settings: Settings
     run_dir: Path
@@ -99,13 +98,13 @@ class Bench:
 
     @property
     def build_dir(self) -> Path:
-        """Make's output directory, kept between commits."""
+        """The output directory of make, which is kept between commits."""
         return self.run_dir / "build"
 
 
 @dataclass(slots=True)
 class _Course:
-    """The facts of a trial under way; ``on_host`` while its guest is prepared and no kernel runs."""
+    """A trial under way and its facts so far; ``on_host`` is true while the host prepares and no guest kernel runs."""
 
     bench: Bench
     request: TrialRequest
@@ -125,7 +124,7 @@ class _Course:
         self._start = self.bench.clock.now_s()
 
     def go(self) -> None:
-        """Walk the path to its end, or until a fault is raised."""
+        """Do all stages of the trial; raises :class:`KernelFault` if one fails by the kernel's fault."""
         has_guest = self.request.through is not Stage.BUILD
         if has_guest:
             self._look_at_host()
@@ -136,7 +135,7 @@ class _Course:
         self.stage = Stage.DONE
 
     def facts(self, fault: Fault | None = None) -> Trial:
-        """The trial as far as it has come."""
+        """Return the facts so far as a trial."""
         return Trial(
             cell=self.request.cell,
             started_at=self.started_at,
@@ -157,11 +156,11 @@ class _Course:
 
     @property
     def tellable(self) -> Trial | None:
-        """The facts of a trial that failed; None while only the host had a part in it."""
+        """The facts of a failed trial; None if the host alone can have caused the failure."""
         return None if self.on_host else self.facts()
 
     def build(self) -> Kernel:
-        """The first part alone, by the first compiler that builds it; when none does, the first one's fault counts."""
+        """Build the kernel with the first compiler that succeeds; if all fail, raise the fault of the first one."""
         fault: KernelFault | None = None
         if self.request.image is not None:
             return kernel_of(self.request.image, self.request.commit)
@@ -190,14 +189,14 @@ class _Course:
 
     @contextmanager
     def _one_builds(self) -> Iterator[None]:
-        """Wait until no other trial builds; the wait is not part of what this one takes."""
+        """Wait until no other trial builds; the wait does not count as time of this trial."""
         start = self.bench.clock.now_s()
         with self.bench.building:
             self._start += self.bench.clock.now_s() - start
             yield
 
     def _kept_before(self, builder: KernelBuilder) -> Kernel | None:
-        """A kernel that is there already; raises the :class:`KernelFault` of an earlier build of the same."""
+        """The kernel from the cache, if it is there; raises the :class:`KernelFault` of an earlier failed build."""
         before = self.request.kernel
         if self.request.anew:
             return None
@@ -206,7 +205,7 @@ class _Course:
             builder.recall_failure(self.request.commit.tree, self.logs)
             return None
         shutil.copy(kept.config, self.logs / CONFIG)
-        with suppress(FileNotFoundError):  # not every tree makes one
+        with suppress(FileNotFoundError):  # not every tree can make a defconfig
             shutil.copy(kept.config.with_name(DEFCONFIG), self.logs)
         self._check_own_fragment(builder, kept.unmet)
         return kept
@@ -218,13 +217,13 @@ class _Course:
             source = bench.source.checkout(commit)
             self._enter(Stage.BUILD)
             places = BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir)
-            if self.request.cell.subject.fragment:  # before the hour that a large kernel takes
-                with suppress(KernelFault):  # the build ends in it, too, and looks twice
+            if self.request.cell.subject.fragment:  # checked before a build that may take an hour
+                with suppress(KernelFault):  # the build below fails alike, and retries a failure that may be chance
                     self._check_own_fragment(builder, builder.configure(places))
             return builder.build(commit.tree, places, bench.source.trees)
 
     def build_once_more(self, measured: Kernel) -> Remade:
-        """The kernel of the request's compiler, built apart from all others, unless it was that in an earlier run."""
+        """Rebuild a measured kernel apart from all other builds, unless an earlier run has done so successfully."""
         builder = self._builder.using(*self.request.compilers)
         if (known := builder.was_remade(measured)) is not None:
             return known
@@ -240,7 +239,7 @@ class _Course:
         return builder.find(tree) or builder.find_alike(tree, self.bench.source.trees)
 
     def _check_own_fragment(self, builder: KernelBuilder, unmet: tuple[str, ...]) -> None:
-        """Raise :class:`UserError` for a fragment of the subject's own that does not change what it asks for."""
+        """Raise :class:`UserError` if a fragment of the subject's own does not have the effect that it asks for."""
         if self.request.cell.subject.fragment:
             kernel = self._settings.kernel
             *others, own = kernel.fragments
@@ -269,7 +268,7 @@ class _Course:
 
     @contextmanager
     def _prepared(self, kernel: Kernel) -> Iterator[Machine]:
-        """A guest that is not started yet; a failure until then is not the kernel's."""
+        """A guest that is not started yet; a failure before its start is the host's, not the kernel's."""
         with ExitStack() as stack:
             self.on_host = True
             append = self._settings.machine.append
@@ -280,7 +279,7 @@ class _Course:
             yield machine
 
     def _look_at_host(self) -> None:
-        """What figures depend on here now: a build takes long enough for an upgrade."""
+        # Before the build and again after it: a build takes long enough for an upgrade of the host's software.
         self.on_host = True
         self.era = self.bench.machines.era(self._storage)
         self.on_host = False
@@ -309,8 +308,8 @@ class _Course:
         return replace(self._settings.storage, stack=stack_of(self.request.cell.setup.stack))
 
     def _run_phase(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> None:
-        """The runs of a phase: one, or as many as it takes to fill a cache (:mod:`bisector.storage.filling`)."""
-        # What the host's clock has a part in would not be the same again.
+        """Do the runs of a phase: one, or as many as it takes to fill a cache (:mod:`bisector.storage.filling`)."""
+        # In counted time, decisions by the host's clock would make a trial unrepeatable.
         now_s = partial(uptime_s, machine.guest) if self._settings.machine.is_counted else self.bench.clock.now_s
         storage, start_s, first, longest_s = self._storage, now_s(), len(self.runs), 0.0
         while True:
@@ -323,7 +322,7 @@ class _Course:
                 return
             left_s = storage.fill_deadline_s - (ended_s - start_s)
             another = longest_s <= left_s
-            # A fill is no round, and ends when it has to: it needs not the time of one.
+            # A stack that fills itself is not a round, and is stopped in time: it may begin with less time than one.
             if stack.fills_itself and left_s > 0 and not (another and len(rounds) < storage.fill_rounds):
                 self._enter(Stage.WORKLOAD, "filling the cache")
                 stack.fill(machine.guest, left_s)
@@ -371,10 +370,10 @@ class _Course:
 
 
 def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
-    """Measure one commit; ``logs`` is the trial's empty directory. The artifacts are the caller's to collect.
+    """Measure one cell; ``logs`` is the trial's empty directory, whose artifacts the caller collects.
 
-    Raises :class:`AttemptFailed` for trouble of the tool or the host, :class:`TrialRefused` for input that no commit
-    can be measured with, both with the facts so far.
+    Raises :class:`AttemptFailed` for trouble of the tool or the host, :class:`TrialRefused` for input that the trial
+    cannot be done with, both with the facts so far.
     """
     course = _Course(bench, request, logs)
     return course.facts(_or_fault(course, course.go))
@@ -383,18 +382,18 @@ def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
 def try_control(
     bench: Bench, commit: Commit, compilers: tuple[Compiler, ...], through: Stage, logs: Path
 ) -> Fault | None:
-    """Whether a commit that was measured before comes through a stage now; else why not. Raises as :func:`run_trial`.
+    """Try a commit that was measured before up to a stage, and return its fault, if any. Raises as :func:`run_trial`.
 
-    Where that is the build the kernel is built anew, in the build directory of all; else it is from the cache.
+    For the build stage, the kernel is built again in the common build directory; else it is taken from the cache.
     """
     cell, anew = Cell(Subject(commit), bench.settings.setup), through is Stage.BUILD
     return run_trial(bench, TrialRequest(0, cell, {}, compilers, anew=anew, through=through), logs).fault
 
 
 def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
-    """Whether the kernel of a trial is built, which is kept then; else why not. Raises as :func:`run_trial`.
+    """Build and keep the kernel of a trial, and return the fault, if any. Raises as :func:`run_trial`.
 
-    A build that was not done in time is tried once more, since the answer is for good and the host may be busy.
+    A build that timed out is tried once more, since the result is final and the host may have been busy.
     """
     fault: Fault | None = None
     for _ in range(2):
@@ -407,7 +406,7 @@ def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
 
 
 def remake(bench: Bench, request: TrialRequest, measured: Kernel, logs: Path) -> Remade | Fault:
-    """What comes of a kernel that was measured, built once more, apart from all others. Raises as :func:`run_trial`."""
+    """Rebuild a measured kernel apart from all other builds, and return its digests. Raises as :func:`run_trial`."""
     course = _Course(bench, request, logs)
     return _or_fault(course, partial(course.build_once_more, measured))
 
@@ -422,9 +421,9 @@ def _or_fault(course: _Course, part: Callable[[], Found]) -> Found | Fault:
 
 @contextmanager
 def _ours_told_apart(course: _Course) -> Iterator[None]:
-    """Everything but a fault of the kernel is raised with the stage at which it happened, and the facts so far.
+    """Turn infrastructure and input errors into :class:`AttemptFailed` and :class:`TrialRefused` with the facts so far.
 
-    Without facts where no kernel can have had a part in it: a test disk in use, no room for the console.
+    There are no facts if no kernel can have caused the error, such as a test disk in use, or no space for the console.
     """
     try:
         with our_files(course.logs):
@@ -436,7 +435,7 @@ def _ours_told_apart(course: _Course) -> Iterator[None]:
 
 
 def uptime_s(shell: Shell) -> float:
-    """Seconds since the guest was booted, by its own clock (proc_uptime(5)); raises :class:`KernelFault`."""
+    """Seconds since the guest was booted, by its own clock (proc_uptime(5)); raises :class:`KernelFault` if unknown."""
 
     def fault(failed: CommandResult) -> KernelFault:
         return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
@@ -451,13 +450,13 @@ def uptime_s(shell: Shell) -> float:
 
 @dataclass(slots=True)
 class CacheWatch:
-    """One run under the rule, a condition for its workload to end by: the cache's counters are read as it goes on.
+    """The condition by which one filling run ends early under the rule: it reads the cache's counters during the run.
 
-    One that just ends sooner misleads: after a first run of 20 s instead of 40 s the demonstration's fixed kernel
+    A run that merely ends sooner misleads: after a first run of 20 s instead of 40 s, the demonstration's fixed kernel
     became fast in second 36 of the second run, not in second 16, since smq looks its cache over once a minute. Its mean
     was 880 IOPS instead of 3,200, and below the threshold.
 
-    ``objective`` names the direction of the jobs that are followed.
+    ``objective`` names the I/O direction of the jobs that are followed.
     """
 
     rule: FillRule
@@ -474,11 +473,11 @@ class CacheWatch:
 
     @property
     def batch_s(self) -> float:
-        """How often the progress is asked for: with each of it, the cache is looked at."""
+        """The seconds from one progress report of the jobs to the next; the cache's counters are read with each."""
         return self.rule.every_s
 
     def met_by(self, jobs: Sequence[RunProgress]) -> EarlyStop | None:
-        """What is recorded of a run that may end now; None: go on."""
+        """Return what is recorded of a run that may end now, by the jobs' progress; None if it must go on."""
         if not jobs or not all(job.at_s for job in jobs):
             return None
         at_s = min(job.at_s[-1] for job in jobs)
