@@ -1,1 +1,1 @@
-"""The machines that measure for one person: who they are, and why they trust each other."""
+"""The machines that measure for one person: their configuration, connections, workers and jobs."""

@@ -1,9 +1,8 @@
-"""The files of a result on their way to the coordinator: one archive, its digest, and what may be in it.
+"""The archive, with its digest, in which the files of a result are sent to the coordinator.
 
-What arrives is input. Only regular files with the names of a trial's files are taken out, each within bounds and into a
-directory that nothing else is in; Python's own filter for that (tarfile, "data") came with 3.12, and with later
-versions of 3.11 than some distributions have, and lets more through. They are moved to where they belong when all is
-there.
+An archive that arrives is untrusted input. Only regular files with names of a trial's files are extracted, within
+bounds, into an empty directory, and moved to their places when all are there. Python's own filter (tarfile, "data")
+lets more through; it came with 3.12, and with later versions of 3.11 than some distributions have.
 """
 
 import gzip
@@ -22,7 +21,7 @@ from typing import Self
 from bisector.core.errors import InfraError
 from bisector.host.files import inside, our_files, scratch, sync
 
-# Where an executor puts the files of what it does, below its run directory.
+# The directories, below its run directory, into which an executor writes files of jobs.
 WRITTEN = ("trials", "controls", "compilers")
 MOST_PACKED_BYTES = 256 << 20
 _MOST_FILES = 10_000
@@ -32,12 +31,12 @@ _WORD = re.compile(r"(?!\.\.?$)[^/\0]{1,255}")
 
 
 class DamagedArchive(InfraError):
-    """An archive that is not what was sent, or holds what nobody sends."""
+    """An archive that was changed on its way, or that holds anything but files of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultArchive:
-    """A gzipped tar archive; ``left_out`` are the paths of files for which there was no room, the largest ones."""
+    """A gzipped tar archive; ``left_out`` are the paths of the largest files, left out to keep it within bounds."""
 
     content: bytes
     sha256: str
@@ -45,9 +44,9 @@ class ResultArchive:
 
     @classmethod
     def of(cls, place: Path, most_bytes: int = MOST_PACKED_BYTES) -> Self:
-        """The files that a job has written in its place. It says nothing of when it was packed, or by whom.
+        """Pack the files that a job has written below ``place``, without times and owners.
 
-        Raises :class:`InfraError` for a file that cannot be read.
+        Raises :class:`InfraError` if a file cannot be read.
         """
         with our_files(place):
             found = {
@@ -65,9 +64,9 @@ class ResultArchive:
         return cls(content, hashlib.sha256(content).hexdigest(), tuple(left_out))
 
     def unpack(self, run_dir: Path) -> None:
-        """Put the files into a run directory, each in the place of one of its name; they are on the disk afterwards.
+        """Put the files into a run directory, replacing those of the same name, and sync them to the disk.
 
-        Raises :class:`DamagedArchive`, and :class:`InfraError` where they cannot be written.
+        Raises :class:`DamagedArchive`, and :class:`InfraError` if the files cannot be written.
         """
         if hashlib.sha256(self.content).hexdigest() != self.sha256:
             raise DamagedArchive("the files of a result are not what was sent: their digest differs")
@@ -88,7 +87,7 @@ class ResultArchive:
 
 
 def _packed(place: Path, names: Sequence[str], most_bytes: int) -> bytes | None:
-    """The archive of some files, without owner and time, which mean nothing on another host; None if too large."""
+    """The archive of files, without owners and times, which mean nothing on another host; None if it is too large."""
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as packed,
@@ -106,7 +105,7 @@ def _packed(place: Path, names: Sequence[str], most_bytes: int) -> bytes | None:
 
 
 def _taken_out(archive: tarfile.TarFile, directory: Path) -> Iterator[str]:
-    """Write each file below a directory, within bounds; their names."""
+    """Extract each file below a directory, within bounds, and yield its name."""
     left_bytes = _MOST_BYTES
     for number, member in enumerate(archive):
         left_bytes -= member.size

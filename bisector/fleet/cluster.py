@@ -1,7 +1,7 @@
 """The Dask cluster of a run: a scheduler here, and a worker on each host of ``hosts.toml``, started by SSH.
 
-Credentials are made for each run, are in memory alone at both ends, and travel by SSH; connections are encrypted, on
-the loopback device as well. A worker ends with its SSH connection, and is started again for as long as the run lasts.
+Each run has its own credentials, which both ends keep in memory only and which are sent by SSH. All connections are
+encrypted, on the loopback device as well. A worker ends with its SSH connection, and is restarted while the run lasts.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from bisector.fleet.worker import Assignment
 from bisector.host import process
 
 _AGAIN_S = (2.0, 5.0, 15.0, 60.0)
-_STEADY_S = 60.0  # a worker that has lived so long is started again at once
-_END_S = 60.0  # for a trial to clean up, and its worker to end
+_STEADY_S = 60.0  # after a worker has run so long, its failures are counted from zero again
+_END_S = 60.0  # for a trial to clean up and its worker to end
 _MOST_SAID_BYTES = 4096
 
 
 class SSHWorker(ProcessInterface):
-    """A worker on a host, for :class:`SpecCluster`: started by SSH, again and again, until it is closed.
+    """A worker on a host, for :class:`SpecCluster`; it is started by SSH, again whenever it ends, until it is closed.
 
-    It is told what is ``assigned`` for the address of the scheduler, and ``tell`` why it does not work.
+    ``assigned`` makes its assignment from the scheduler's address, and ``tell`` receives the reasons why it fails.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class SSHWorker(ProcessInterface):
         self._task: asyncio.Task[None]
 
     async def start(self) -> None:
-        """Begin to start it; a host that cannot be reached keeps no other from working."""
+        """Begin to start the worker, without waiting for it: other hosts work while this one cannot be reached."""
         self._task = asyncio.create_task(self._keep_running())
         await super().start()  # type: ignore[no-untyped-call] # see above
 
     async def close(self) -> None:
-        """End it, and what it does."""
+        """End the worker and its job."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
@@ -71,7 +71,7 @@ class SSHWorker(ProcessInterface):
         reader, writer = os.pipe()
         with os.fdopen(writer, "wb", buffering=0) as assignment:
             with os.fdopen(reader, "rb") as stdin:
-                # A pipe holds 64 KiB (pipe(7)) and has a reader until here, so that no worker's end can break it.
+                # This cannot block or fail: a pipe holds 64 KiB (pipe(7)), and ``stdin`` is a reader here.
                 assignment.write(json.dumps(json_document.plain(self._assignment)).encode() + b"\n")
                 child = await asyncio.create_subprocess_exec(
                     *ssh.client(host),
@@ -88,7 +88,7 @@ class SSHWorker(ProcessInterface):
                     said = (said + more)[-_MOST_SAID_BYTES:]
                 status, text = await child.wait(), said.decode(errors="replace")
             finally:
-                assignment.close()  # which ends the worker
+                assignment.close()  # this ends the worker
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(child.wait(), _END_S)
                 with suppress(ProcessLookupError):
@@ -101,13 +101,13 @@ class SSHWorker(ProcessInterface):
 
 @contextmanager
 def client_of(hosts: Hosts, tell: Callable[[str], None]) -> Iterator[Client]:
-    """A client of the cluster of these hosts, or of one that is there already.
+    """Yield a client of a new cluster of these hosts, or of the existing cluster that they name.
 
-    ``tell`` is told by another thread why a host does not work. Raises :class:`UserError` for an address that cannot be
-    listened at, and :class:`InfraError` for a cluster that does not answer.
+    Another thread calls ``tell`` with the reason why a host does not work. Raises :class:`UserError` if the address
+    cannot be listened on, and :class:`InfraError` if the cluster does not answer.
     """
     if hosts.cluster:
-        security = Security(require_encryption=True)  # by the person's own configuration of Dask
+        security = Security(require_encryption=True)  # with certificates from the person's configuration of Dask
         dask_settings.settle()
         try:
             client = Client(hosts.cluster, security=security, set_as_default=False)
@@ -156,5 +156,5 @@ def client_of(hosts: Hosts, tell: Callable[[str], None]) -> Iterator[Client]:
 
 
 async def _close_all(workers: tuple[SSHWorker, ...]) -> None:
-    # With what they do: the scheduler would wait for that.
+    # This ends their jobs as well, which the scheduler would wait for.
     await asyncio.gather(*(worker.close() for worker in workers))

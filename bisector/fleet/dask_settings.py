@@ -1,7 +1,7 @@
-"""How Dask is to behave, whatever a person's own configuration of it says; the owner of ``dask``.
+"""Settings of Dask that replace a person's own configuration; only this module uses ``dask``.
 
-The keys are those of distributed's ``distributed.yaml``. Its defaults are made for many short tasks that may run again
-anywhere; a trial is one that runs for an hour, alone on a host that is to be quiet, and is repeated by the record.
+The keys are those of distributed's ``distributed.yaml``. Its defaults are made for many short tasks that may be rerun
+anywhere; a trial runs for an hour, alone on a host that has to be quiet, and is repeated by the record.
 """
 
 import logging
@@ -11,26 +11,27 @@ from collections.abc import Mapping
 import dask.config
 
 SETTINGS: Mapping[str, object] = {
-    # A task whose worker died would be run again on up to three more in silence.
+    # By default, a task whose worker died would silently be rerun on up to three other workers.
     "distributed.scheduler.allowed-failures": 0,
-    # A task whose worker left would wait for it for ever (dask/distributed#7346).
+    # By default, a task whose worker left would wait for it for ever (dask/distributed#7346).
     "distributed.scheduler.no-workers-timeout": "60 s",
     "distributed.scheduler.worker-ttl": "5 minutes",
-    # SpecCluster would forget a host whose worker is gone for 15 s, which is started again.
+    # By default, SpecCluster would forget a host whose worker is gone for 15 s; here the worker is restarted.
     "distributed.deploy.lost-worker-timeout": "1000 days",
-    # Without a list the worker's profiler takes a stack each 10 ms while a task runs (dask/distributed#6490).
+    # By default, the worker's profiler takes a stack each 10 ms while a task runs (dask/distributed#6490).
     "distributed.worker.profile.enabled": False,
-    # Also the time after which the kernel gives up a connection that is silent (TCP_USER_TIMEOUT of tcp(7)).
+    # Also the time after which the kernel gives up a silent connection (TCP_USER_TIMEOUT of tcp(7)).
     "distributed.comm.timeouts.tcp": "60 s",
     "distributed.comm.timeouts.connect": "30 s",
 }
 
 
 def settle() -> None:
-    """Forget what files and the environment say, and set what is needed; before anything of Dask's is made.
+    """Replace the settings of files and environment by :data:`SETTINGS`; call this before any object of Dask is made.
 
-    What happens to connections is told by bisector itself, so that Dask's own log, tracebacks included, stays silent.
-    Whoever reaches a port can hold descriptors by handshakes that never go on: there are as many as the system allows.
+    Dask's own log, with its tracebacks, is silenced, since bisector itself reports the state of connections. The limit
+    of open files is raised to the system's maximum, since anyone who reaches a port can hold descriptors by handshakes
+    that never end.
     """
     dask.config.refresh(paths=[], env={})
     dask.config.set(SETTINGS)

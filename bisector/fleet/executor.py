@@ -1,7 +1,7 @@
-"""Jobs on other hosts: each is a task on the Dask worker of one idle host.
+"""An executor for jobs on other hosts: each job is a task on the Dask worker of one idle host.
 
-A job whose worker, host or connection dies is lost, and nothing of it goes on: the record has it measured again. One
-thread decides here; a thread for each job asks its host what it lacks, sends that, and waits for what comes of it.
+If the worker, host or connection of a job dies, the job ends there and is lost; by the record it is measured again. One
+thread decides; a thread for each job asks its host what it lacks, sends that, and waits for the result.
 """
 
 import pickle
@@ -40,15 +40,15 @@ from bisector.git.repository import Repository
 from bisector.kernel.cache import KernelCache
 from bisector.store.log import now
 
-PATIENCE_S = 300.0  # for a host that a job is meant for: it may be started anew
-NO_HOST_S = 3600.0  # while no host is there at all
+PATIENCE_S = 300.0  # how long a job waits for its host, which may be restarting
+NO_HOST_S = 3600.0  # how long the executor waits while no host is connected
 _LOOK_S = 1.0
 _ASK = "bisector fleet status"
 
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """A worker that has connected: who it is, or why it is of no use."""
+    """A worker that has connected: its introduction, or why it cannot be used."""
 
     address: str
     found: Introduction | str
@@ -56,24 +56,24 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A host that cannot work for this run, and the job that it was given, which may go to any other."""
+    """A host that cannot work for this run, and the job that it was given, which another host may take."""
 
     id: int
     address: str
     why: str
 
 
-# What Dask raises where a worker, its host or the connection to it is gone: for a task that it was given, and for
-# whatever the scheduler is asked that is gone itself.
+# The errors that Dask raises if a worker, its host or the connection to it is gone while it has a task, or if the
+# scheduler is gone.
 _GONE = (KilledWorker, NoValidWorkerError, CommClosedError, CancelledError, TimeoutError, OSError)
 
-# What other threads have for the one that decides; an exception is raised there.
+# What other threads send to the one that decides; an exception is raised in that thread.
 Arrival: TypeAlias = News | Note | _Joined | _Refused | Exception
 
 
 @dataclass(slots=True)
 class _OpenJob:
-    """A job that has not ended; ``address`` is empty until a host has it, and ``wanted`` the one that it is for."""
+    """A job that has not ended; ``wanted`` is the host it is meant for, ``address`` is empty until a host has it."""
 
     job: Job
     wanted: str
@@ -87,9 +87,9 @@ class _OpenJob:
 class FleetExecutor:
     """An :class:`bisector.executor.base.Executor` over the workers of a Dask cluster.
 
-    ``run`` is a name that no other run ever has. What comes back lies in ``run_dir`` as if it had been measured here,
-    and kernels that were built elsewhere in ``kernels``. ``place`` is for files on their way, and ``arrived`` has what
-    other threads tell.
+    ``run`` is a name that no other run ever has. Returned files are put into ``run_dir`` as if they had been measured
+    here, and kernels that were built elsewhere into ``kernels``. ``place`` is a directory for files on their way, and
+    other threads put their news into ``arrived``.
     """
 
     client: Client
@@ -106,7 +106,7 @@ class FleetExecutor:
     work: Work = on_host.here
     patience_s: float = PATIENCE_S
     _workers: dict[str, Introduction | None] = field(default_factory=dict, init=False)  # by address; None: not used
-    _names: dict[str, str] = field(default_factory=dict, init=False)  # of machines that had them, in this process
+    _names: dict[str, str] = field(default_factory=dict, init=False)  # the machine of each host name in this process
     _open: dict[int, _OpenJob] = field(default_factory=dict, init=False)
     _ready: deque[News] = field(default_factory=deque, init=False)
     _looked_s: float = field(default=0.0, init=False)
@@ -117,17 +117,17 @@ class FleetExecutor:
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """The hosts that have nothing to do, by name."""
+        """The names of the connected hosts without a job."""
         self._listen(0.0)
         return tuple(self._idle())
 
     def submit(self, job: Job, host: str = "") -> None:
-        """Take a job; it waits here until a host, or the one that is named, is idle."""
+        """Take a job, which waits here until ``host`` is idle, or any host if that is empty."""
         self._open[job.id] = _OpenJob(job, host, Deadline("a host", self.patience_s))
         self._begin_waiting()
 
     def next(self) -> News:
-        """The next news; raises ``ValueError`` without a job, and :class:`InfraError` where they cannot be kept."""
+        """Wait for the next news; raises ``ValueError`` without a job, :class:`InfraError` if files cannot be kept."""
         while not self._ready:
             if not self._open:
                 raise ValueError("no job was submitted")
@@ -135,7 +135,7 @@ class FleetExecutor:
         return self._ready.popleft()
 
     def wait(self, within_s: float | None) -> bool:
-        """Wait for news, or for another idle host; raises :class:`InfraError` when there is neither job nor host."""
+        """Wait for news, or for another idle host; raises :class:`InfraError` if there is no job, and no host comes."""
         idle, alone = set(self._idle()), not self._open
         longest_s = NO_HOST_S if alone else float("inf")
         deadline = Deadline("news", longest_s if within_s is None else within_s)
@@ -147,7 +147,7 @@ class FleetExecutor:
         return bool(self._ready)
 
     def cancel(self, id_: int) -> None:
-        """End a job that has not ended; that it was is its news."""
+        """End a job that has not ended; its last news is :class:`AttemptCancelled`."""
         if (one := self._open.get(id_)) is None:
             return
         one.cancelled = True
@@ -157,7 +157,7 @@ class FleetExecutor:
             self._end(one, AttemptCancelled(f"job {id_} was cancelled", "", Stage.CHECKOUT, one.wanted))
 
     def compilers(self) -> tuple[Compiler, ...]:
-        """Those of the coordinator, which the hosts have to have as well."""
+        """The compilers of the coordinator, which the hosts must have as well."""
         return self.builds_with()
 
     def _idle(self) -> Mapping[str, str]:
@@ -165,7 +165,7 @@ class FleetExecutor:
         return {one.name: address for address, one in self._workers.items() if one and address not in at_work}
 
     def _listen(self, within_s: float) -> None:
-        """Take what has arrived in that time, and look who is there."""
+        """Take what arrives within that time, and update the list of workers if that is due."""
         if time.monotonic() - self._looked_s >= _LOOK_S:
             self._looked_s = time.monotonic()
             self._look()
@@ -176,13 +176,13 @@ class FleetExecutor:
         self._begin_waiting()
 
     def _look(self) -> None:
-        """Which workers have come, and gone."""
-        # The scheduler itself is asked: Client.scheduler_info() returns what its own periodic question, which is for no
-        # worker at all, may have put in place of the answer (distributed/client.py, _update_scheduler_info).
+        """Note which workers have connected, and which are gone."""
+        # The scheduler itself is asked: Client.scheduler_info() may return the result of the client's own periodic
+        # query, which asks for no workers at all (distributed/client.py, _update_scheduler_info).
         scheduler: Any = self.client.scheduler
         try:
             there: Mapping[str, Mapping[str, Any]] = self.client.sync(scheduler.identity, n_workers=-1)["workers"]
-        except OSError:  # its jobs tell of a connection that is lost
+        except OSError:  # the threads of the jobs report a lost connection
             return
         for address in self._workers.keys() - there.keys():
             if (gone := self._workers.pop(address)) is not None:
@@ -199,7 +199,7 @@ class FleetExecutor:
         else:
             try:
                 found = self.client.run(on_host.introduce, workers=[address])[address]
-            except Exception as error:  # noqa: BLE001 - whatever a worker raises that has another bisector, or none
+            except Exception as error:  # noqa: BLE001 - a worker with another bisector, or none, may raise anything
                 found = f"its worker does not answer as one of bisector: {type(error).__name__}: {error}"
         self.arrived.put(_Joined(address, found))
 
@@ -228,7 +228,7 @@ class FleetExecutor:
                 self._ready.append(news)
 
     def _join(self, address: str, found: Introduction | str) -> None:
-        """Use a worker that fits; by a host's name its figures are compared, so it is that of one machine."""
+        """Use a worker that fits; figures are compared by the name of their host, so a name belongs to one machine."""
         others = [one for one in self._workers.values() if one is not None]
         if isinstance(found, str):
             why, name = found, f"the worker at {address}"
@@ -246,7 +246,7 @@ class FleetExecutor:
             self.tell(Note(f"{name} is there"))
 
     def _begin_waiting(self) -> None:
-        """Give waiting jobs to hosts that are idle; one that no host takes for long has failed."""
+        """Give waiting jobs to idle hosts; a job whose host is not connected for ``patience_s`` seconds has failed."""
         for one in [one for one in self._open.values() if not one.address]:
             idle = self._idle()
             if (name := one.wanted or next(iter(idle), "")) in idle:
@@ -264,7 +264,7 @@ class FleetExecutor:
         self._ready.append(Failed(one.job.id, one.host or one.wanted, error, now()))
 
     def _progress(self, event: tuple[float, Any]) -> None:
-        """Dask has no other word for what a task tells than a topic; other runs of a cluster tell theirs there, too."""
+        # Dask lets a running task report by a topic only, which all runs on a cluster share.
         match event[1]:
             case {"run": self.run, "id": int(id_), "event": bytes(told)}:
                 self.arrived.put(Progress(id_, pickle.loads(told)))  # noqa: S301 - as each task's value is
@@ -279,37 +279,37 @@ class FleetExecutor:
             self.arrived.put(Failed(job.id, name, failed, now()))
         except BisectorError as error:
             self.arrived.put(Failed(job.id, name, error, now()))
-        except Exception as error:  # noqa: BLE001 - a bug, which is raised where the news are asked for
+        except Exception as error:  # noqa: BLE001 - a bug, which next() raises in the thread of the loop
             self.arrived.put(error)
 
     def _done(self, job: Job, name: str, address: str) -> "News | _Refused | InfraError":
         host = next((one for one in self.hosts.hosts if one.name == name), None)
         spec = Spec.of(self.run, job, self.settings, host.disks if host is not None else {})
         compilers, sha, first = spec.request.compilers, spec.request.commit.sha, next(iter(spec.kernels), "")
-        # A cluster that is there already has the person's files where they are here, or cannot build.
+        # Workers of an existing cluster find the repository at the same path as here, or cannot build.
         borrowed = str(self.repository.top) if host is None else host.repository
         find = partial(self._task, name, address, on_host.find, replace(spec, inputs=()))
         found: Found = find(mirror.ancestors(self.repository, sha), borrowed)
         for ours, theirs in zip(compilers, found.compilers, strict=True):
-            if ours.identity != theirs.identity:  # it would build other code under the same commit's name
+            if ours.identity != theirs.identity:  # its kernel would have different code for the same commit
                 why = f"its compiler {ours.command} is {theirs.identity}, and that of this run is {ours.identity}"
                 return _Refused(job.id, address, why)
         kept = tuple(key for key in spec.kernels if self.kernels.content(key))
         kernel = None
-        # Where both have a kernel and they are not equal, that of the coordinator is measured on all hosts.
+        # If the host's kernel differs from the coordinator's, all hosts measure the coordinator's.
         if first in kept and self.kernels.content(first) != found.kernel:
             kernel = self.kernels.pack(first)
         if not (found.has_commit or found.kernel or kernel is not None):
             try:
                 self._push(name, sha, found)
-            except InfraError:  # what the host has of earlier commits may be damaged
+            except InfraError:  # the host's copies of earlier commits may be damaged
                 self._push(name, sha, find((), borrowed, anew=True))
         spec = replace(spec, kept=kept, kernel=kernel)
         returned: Returned = self._task(name, address, on_host.run_job, spec, self.work)
         return self._kept(returned, name)
 
     def _push(self, name: str, sha: str, found: Found) -> None:
-        """Send a commit; by SSH, which leads to the hosts of a file alone."""
+        """Send a commit by SSH, which is possible only for the hosts of a file."""
         host = next((one for one in self.hosts.hosts if one.name == name), None)
         if host is None:
             raise InfraError(
@@ -321,13 +321,13 @@ class FleetExecutor:
             ssh.remote(host, "fleet", "on-host", "receive-pack", self.run),
             mirror.references(self.run),
         )
-        with self._sending:  # the repository that commits are sent from is one
+        with self._sending:  # all jobs send from the same repository
             mirror.push(self.repository, self.place / "sender.git", sha, found.known, to)
 
     def _kept(self, returned: Returned, name: str) -> "News | InfraError":
-        """What came of a job, with its files in the run directory and its kernel in the cache."""
+        """The news of a returned job, after its files are put into the run directory and its kernel into the cache."""
         if returned.kernel is not None:
-            with suppress(BisectorError, OSError):  # then another host builds it again
+            with suppress(BisectorError, OSError):  # without it, another host builds the kernel again
                 self.kernels.unpack(*returned.kernel)
         news = replace(returned.news, host=name)
         try:
@@ -336,12 +336,12 @@ class FleetExecutor:
         except DamagedArchive as error:
             trouble = AttemptFailed(f"{name}: {error.message}", error.hint, Stage.CHECKOUT, name)
             return Failed(news.id, name, trouble, now())
-        except InfraError as error:  # of this machine's disk: the run stops, and the trial is measured again
+        except InfraError as error:  # trouble of this machine's disk: the run stops; resumed, it repeats the trial
             return error
         return news
 
     def _task(self, name: str, address: str, function: Callable[..., Any], *words: object, **named: object) -> Any:
-        """The value of a task on one worker, and on no other; raises what it raises, and :class:`InfraError`."""
+        """The value of a task on one worker; raises the task's error, and :class:`InfraError` if the worker is gone."""
         try:
             future = self.client.submit(
                 function, *words, workers=[address], resources={RESOURCE: 1}, retries=0, pure=False, **named

@@ -1,6 +1,6 @@
-"""``hosts.toml``: the machines that measure for this one, as a person writes them down.
+"""``hosts.toml``, in which a person lists the machines that measure for this one.
 
-Paths in the file are those of the host. Here they only have to be absolute; ``bisector doctor --hosts`` asks the host.
+Paths in the file are paths on the host. They must be absolute; ``bisector doctor --hosts`` checks them on the host.
 """
 
 import re
@@ -18,7 +18,7 @@ from bisector.core.errors import UserError
 HOSTS_FILE = "hosts.toml"
 PROGRAM = "bisector"
 CLUSTER = "tls://"
-# Neither may begin like an option of ssh(1), nor hold anything that a shell or a ProxyCommand takes apart.
+# Neither may begin like an option of ssh(1), or contain characters that a shell or a ProxyCommand would interpret.
 _LOGIN = r"^(?:[A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$"
 _ADDRESS = r"^(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}$"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,61}[a-z0-9])?")
@@ -27,17 +27,17 @@ _DISK = Annotated[str, msgspec.Meta(pattern="^/")]
 
 
 class HostRole(StrEnum):
-    """What a host is for: trials with their builds, or builds alone."""
+    """The role of a host: trials with their builds, or builds alone."""
 
     MEASURE = "measure"
     BUILD = "build"
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One machine.
+    """A machine of ``hosts.toml``.
 
-    ``ssh`` is how this machine logs in there, and ``bisector`` the program there. ``repository`` is a clone whose
-    objects are borrowed, and which is never written. ``ssd`` and ``hdd`` are disks that each trial overwrites.
+    ``ssh`` is the destination for ssh(1), and ``bisector`` the path of the program there. ``repository`` is a clone
+    whose objects are borrowed, and which is never written. ``ssd`` and ``hdd`` are disks that each trial overwrites.
     """
 
     name: str = ""
@@ -51,12 +51,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def disks(self) -> Mapping[str, str]:
-        """Where the disks of the storage stack are on this host, as far as the file says it."""
+        """The paths, by name, of the storage stack's disks that the file names for this host."""
         return {name: path for name, path in (("ssd", self.ssd), ("hdd", self.hdd)) if path is not None}
 
     @property
     def login(self) -> str:
-        """What a person types after ``ssh``."""
+        """The arguments that a person types after ``ssh``."""
         return self.ssh if self.port is None else f"-p {self.port} {self.ssh}"
 
 
@@ -67,9 +67,9 @@ class _HostsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """All machines of a file, in its order; or the ``cluster`` of Dask whose workers measure, and no machine.
+    """All machines of a file, in its order; or none, and the address of an existing Dask ``cluster`` that measures.
 
-    ``address`` is HOST:PORT, where the hosts reach this machine; empty for what they see of it by SSH, and any port.
+    ``address`` is the HOST:PORT at which hosts reach this machine; if empty, they use its SSH client address, any port.
     """
 
     path: Path
@@ -84,8 +84,8 @@ class Hosts:
 
 
 def load(path: Path | str) -> Hosts:
-    """What a file lists, or the address of a Dask cluster; raises :class:`UserError` that names file and key."""
-    # An address that became a path has lost one of its slashes.
+    """Return the hosts of a file, or of a cluster's address; raises :class:`UserError` that names the file and key."""
+    # A cluster's address that was made a Path has lost one of its slashes.
     if found := re.fullmatch(r"(\w+):/{1,2}(\S+:\d+)", str(path)):
         if f"{found[1]}://" != CLUSTER:
             raise UserError(
@@ -102,7 +102,7 @@ def load(path: Path | str) -> Hosts:
         raise UserError(f"{path} lists no host", '[hosts.bench1] with ssh = "USER@HOST"')
     by_way: dict[tuple[str, int | None], str] = {}
     for host in hosts:
-        # Two rows for one machine would have two trials at once on it, each of which makes the other one weak.
+        # Two rows for one machine would have it run two trials at once, each of which makes the other one weak.
         if (other := by_way.setdefault((host.ssh, host.port), host.name)) != host.name:
             raise UserError(f"{path}: {host.name} is the same machine as {other}", "leave one of them out")
     return Hosts(path, hosts, listed.address)

@@ -1,8 +1,8 @@
-"""What the worker of a host does for the coordinator: the functions that it sends as Dask tasks.
+"""The functions that the coordinator sends as Dask tasks to the worker of a host.
 
-A trial runs in a process of its own, which ends with its worker: it reads a pipe that the kernel closes whatever the
-worker dies of. It then cleans up as after Ctrl-C, and what it cannot end any more is found by its name, and ended,
-before this host takes the next job (:func:`bisector.executor.local.end_leftovers`).
+A trial runs in a process of its own, which ends with its worker: it reads a pipe that the kernel closes however the
+worker dies. It then cleans up as after Ctrl-C; processes and guests that it leaves are found by their marks and names,
+and ended, before this host takes the next job (:func:`bisector.executor.local.end_leftovers`).
 """
 
 import multiprocessing
@@ -46,19 +46,19 @@ from bisector.store.rundir import LOCK, jobs_home
 
 TOPIC = "bisector"
 RESOURCE = "trial"
-_OUTPUT = "output"  # of the process of a job: what nobody else has said
-GRACE_S = 40.0  # a guest is shut down, a worktree left in order
-_OTHERS_WAITS_S = (5.0,) * 24  # longer than a job whose worker has died is given to end
+_OUTPUT = "output"  # stdout and stderr of the process of a job
+GRACE_S = 40.0  # for shutting down a guest and leaving a worktree in order
+_OTHERS_WAITS_S = (5.0,) * 24  # longer in all than the time that a job has to end after its worker has died
 _UNUSED_S = 30 * 24 * 3600.0
 _UNDER_WAY: dict[JobKey, Connection] = {}
 
-# Does the job of a spec in a directory, with the sources of a repository; the news are there while the context lasts.
+# Does the job of a spec in a directory, with the sources of a repository; the context yields its last news.
 Work: TypeAlias = Callable[[Spec, Path, Path, Listener], AbstractContextManager[Finished | Failed]]
 
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a worker says of its host; no two hosts have one ``machine``, and no two machines one name."""
+    """A worker's description of its host; each machine has its own ``machine`` and its own name."""
 
     name: str
     machine: str
@@ -67,7 +67,7 @@ class Introduction:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a job needs and has: its compilers, the digest of a kept kernel, its commit, and the commits of the run."""
+    """What a host has of what a job needs: compilers, a cached kernel's digest, the commit, and the run's commits."""
 
     compilers: tuple[Compiler, ...]
     kernel: str
@@ -78,7 +78,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What came of a job: the record, the files that belong to it, and the kernel that the coordinator lacks."""
+    """The result of a job: its last news, its files, and the kernel if the coordinator lacks it."""
 
     news: Finished | Failed
     files: ResultArchive | None = None
@@ -86,7 +86,7 @@ class Returned:
 
 
 def introduce(dask_worker: Worker) -> Introduction:
-    """Who this worker is. One that was started without a name of its own is called as its host's trials would be."""
+    """Introduce this worker; if it was started without a name, its name is that of its host, as trials record it."""
     name = str(dask_worker.name)
     return Introduction(
         host_id() if name == dask_worker.address or name.isdigit() else name,
@@ -96,11 +96,11 @@ def introduce(dask_worker: Worker) -> Introduction:
 
 
 def find(spec: Spec, ancestors: tuple[str, ...], borrowed: str | None, *, anew: bool = False) -> Found:
-    """What a job needs that is on this host; in its turn, since a bench that walks trees measures something else.
+    """Find out what this host has of what a job needs; in its turn, since walking git trees disturbs measurements.
 
-    ``ancestors`` are commits that the host may have, and ``borrowed`` is a clone there whose objects it may use. What
-    was pushed for the run counts no more if it is to be pushed ``anew``. Raises
-    :class:`bisector.core.errors.UserError` for a compiler that does not work, and :class:`InfraError`.
+    ``ancestors`` are commits that the host may have, and ``borrowed`` is a clone there whose objects it may use. With
+    ``anew``, commits that were pushed for the run are dropped, to be pushed again. Raises
+    :class:`bisector.core.errors.UserError` if a compiler does not work, and :class:`InfraError`.
     """
     home, worker, run, sha = jobs_home(), get_worker(), spec.key.run, spec.request.commit.sha
 
@@ -127,9 +127,9 @@ def find(spec: Spec, ancestors: tuple[str, ...], borrowed: str | None, *, anew: 
 
 
 def run_job(spec: Spec, work: Work) -> Returned:
-    """The task: do a job in a process of its own, and tell of its progress."""
+    """Do a job in a process of its own, and tell its progress."""
     worker = get_worker()
-    context = multiprocessing.get_context("forkserver")  # a new interpreter would load for seconds what it needs
+    context = multiprocessing.get_context("forkserver")  # a new interpreter would need seconds to load its modules
     context.set_forkserver_preload([__name__])
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(theirs, spec, work), name=f"job {spec.key}")
@@ -167,14 +167,14 @@ def run_job(spec: Spec, work: Work) -> Returned:
 
 
 def end(key: JobKey) -> None:
-    """Have a job end that nobody needs any more: it cleans up, and ends."""
+    """Ask the process of a job whose result is no longer needed to clean up and end."""
     if (pipe := _UNDER_WAY.get(key)) is not None:
-        with suppress(OSError):  # it is ending
+        with suppress(OSError):  # the process is ending already
             pipe.send(None)
 
 
 def end_all() -> None:
-    """Have all jobs end that are under way, and wait until they have cleaned up."""
+    """Ask all running jobs to end, and wait up to ``GRACE_S`` seconds until they have cleaned up."""
     for key in tuple(_UNDER_WAY):
         end(key)
     with suppress(DeadlineExpired):
@@ -183,7 +183,7 @@ def end_all() -> None:
 
 @contextmanager
 def here(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
-    """One job on this host; sources and build directory stay for the next one of its run."""
+    """Do a job on this host, and yield its news; sources and build directory stay for the next job of its run."""
     settings, request = spec.unpacked(place)
     with (
         Repository.open(repository, run_marker=place) as opened,
@@ -198,7 +198,7 @@ def _message(key: JobKey, event: Event) -> dict[str, object]:
 
 
 def _failed(spec: Spec, error: BisectorError) -> Returned:
-    """The end of a job that its host could not do: what its commit is to blame for is a result, and is not raised."""
+    """The end of a job that its host could not do; faults of its commit do not come here, since they are results."""
     failed = AttemptFailed(error.message, error.hint, Stage.CHECKOUT, host_id())
     return Returned(Failed(spec.key.id, host_id(), failed, now()))
 
@@ -207,10 +207,10 @@ def _failed(spec: Spec, error: BisectorError) -> Returned:
 
 
 def _child(pipe: Connection, spec: Spec, work: Work) -> None:
-    os.setsid()  # Ctrl-C at the worker is for the worker
+    os.setsid()  # Ctrl-C in the terminal of the worker interrupts the worker alone
     place = jobs_home() / spec.key.run
     place.mkdir(parents=True, exist_ok=True)
-    with (place / _OUTPUT).open("wb") as output:  # sshd(8) waits for all that hold those of the worker
+    with (place / _OUTPUT).open("wb") as output:  # sshd(8) waits for all processes that hold the worker's output
         os.dup2(output.fileno(), sys.stdout.fileno())
         os.dup2(output.fileno(), sys.stderr.fileno())
     signal.signal(signal.SIGTERM, _interrupted)
@@ -229,9 +229,9 @@ def _child(pipe: Connection, spec: Spec, work: Work) -> None:
         error = AttemptCancelled(f"job {spec.key} was ended", "", Stage.CHECKOUT, host_id())
         send(Returned(Failed(spec.key.id, host_id(), error, now())))
     except BisectorError as error:
-        if not sent:  # else it is trouble of cleaning up, which the next job meets
+        if not sent:  # an error in cleaning up after the result was sent will show in the next job
             send(_failed(spec, error))
-    except Exception as error:  # noqa: BLE001 - the outermost frame of a process that has nobody to raise to
+    except Exception as error:  # noqa: BLE001 - the outermost frame of a process
         traceback.print_exc()
         last = traceback.extract_tb(error.__traceback__)[-1]
         text = f"a bug in bisector on {host_id()}: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
@@ -247,13 +247,13 @@ def _do(spec: Spec, work: Work, pipe: Connection, send: Callable[[Returned], Non
     def tell(event: Event) -> None:
         if isinstance(event, StageStarted):
             UnderWay.of(spec, event).write(place)
-        with suppress(OSError):  # the worker is gone, which ends this process, too
+        with suppress(OSError):  # the worker is gone, so this process is about to end as well
             pipe.send(event)
 
     with our_files(place), ExitStack() as stack:
         retried(lambda: stack.enter_context(held(place / LOCK)), Held, _OTHERS_WAITS_S)
         UnderWay.of(spec).write(place)
-        for name in WRITTEN:  # what a job that was killed left there
+        for name in WRITTEN:  # remove files that a killed job has left
             shutil.rmtree(place / name, ignore_errors=True)
         if spec.kernel is not None:
             kept_kernels().unpack(spec.kernels[0], spec.kernel)
@@ -264,7 +264,7 @@ def _do(spec: Spec, work: Work, pipe: Connection, send: Callable[[Returned], Non
 
 
 def _without(news: Finished | Failed, left_out: tuple[str, ...]) -> Finished | Failed:
-    """The news of a trial without the artifacts that there was no room for."""
+    """The news of a trial without the artifacts that were too large to send."""
     error = news.error if isinstance(news, Failed) else None
     trial = news.result if isinstance(news, Finished) else getattr(error, "trial", None)
     if not left_out or not isinstance(trial, Trial):
@@ -278,7 +278,7 @@ def _without(news: Finished | Failed, left_out: tuple[str, ...]) -> Finished | F
 
 
 def _new_kernel(spec: Spec, news: Finished | Failed) -> tuple[str, bytes] | None:
-    """The kernel that was built, or taken from this host's cache, if the coordinator has none of its key."""
+    """The key and archive of the kernel that was built or cached here, if the coordinator has none with that key."""
     if not isinstance(news, Finished):
         return None
     keys = spec.kernels
@@ -292,7 +292,7 @@ def _new_kernel(spec: Spec, news: Finished | Failed) -> tuple[str, bytes] | None
 
 
 def _end_with_worker(pipe: Connection) -> None:
-    """Wait for a word of the worker, or for its end, and clean up then; what is stuck is ended by the kernel later."""
+    """Wait until the worker asks for the end, or ends, then clean up; a timer of the kernel ends a stuck process."""
     with suppress(EOFError, OSError):
         pipe.recv()
     signal.setitimer(signal.ITIMER_REAL, GRACE_S)  # without a handler it ends the process (setitimer(2), signal(7))
@@ -301,5 +301,5 @@ def _end_with_worker(pipe: Connection) -> None:
 
 
 def _interrupted(_signum: int, _frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what cleans up now is not to be cut short by the next one
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the cleaning up
     raise KeyboardInterrupt

@@ -1,7 +1,7 @@
-"""A job as it goes to another host: a value that pickles, with the files that its settings name.
+"""The form in which a job is sent to another host: a value that can be pickled, with the files that its settings name.
 
-Figures that were measured with other settings are figures of something else, so a digest of the settings goes along.
-Files are carried by content, since their paths are those of the host that sends them.
+It includes a digest of the settings, since figures from other settings could not be compared. Files are sent by
+content, since their paths are valid on the sending host only.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ from bisector.host.load import machine_id
 from bisector.store.run_files import INPUTS, fingerprint
 from bisector.trial.runner import TrialRequest
 
-_RUN_LENGTH = 80  # of its part for people
+_RUN_LENGTH = 80  # characters of the readable part of a run's key
 _RUN_DIGITS = 16
-_DIGITS = 12  # of a hash, as the name of a directory
-_MOST_BYTES = 64 << 20  # of all files together: configurations and job files, and a bundle that a workload may take
-_BUILDS = 4  # each compiler that is tried has its time, and a build that was not done in time is tried once more
+_DIGITS = 12  # digits of a hash in the name of a directory
+_MOST_BYTES = 64 << 20  # of all files together: configurations, job files, and a bundle that a workload may need
+_BUILDS = 4  # each compiler that is tried has a deadline of its own, and a build that timed out is tried once more
 _SPARE_S = 3600.0
 
 
 def run_key(run_dir: Path, created_at: str) -> str:
-    """A name that no other run has, or ever had, also on other coordinators; it may be the name of a directory.
+    """Return a name that no other run of any coordinator ever had, and that is a valid name of a directory.
 
-    A run directory may be removed and made again with the same name, so the time of the record is part of it.
+    A run directory may be removed and made again under the same name, so the time of the record is part of the key.
     """
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_dir.name).lstrip("._-")[:_RUN_LENGTH] or "run"
     whole = "\0".join((machine_id(), os.path.realpath(run_dir), created_at))
@@ -43,7 +43,7 @@ def run_key(run_dir: Path, created_at: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """A job of a run: ``run`` is a name that no other run has, or ever had, and ``id`` that of the job in it."""
+    """The key of a job: ``run`` is a name that no other run ever had, and ``id`` the number of the job in the run."""
 
     run: str
     id: int
@@ -54,7 +54,7 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file that settings name: where it is below the directory of inputs, and what it holds."""
+    """A file that settings name: its path below the directory of inputs, and its content."""
 
     name: str
     content: bytes
@@ -63,12 +63,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a host needs to do a job: ``settings`` name the files ``inputs`` by paths that are not absolute.
+    """Everything a host needs to do a job; ``settings`` name the files ``inputs`` by relative paths.
 
-    ``deadline_s`` bounds the whole of it, the wait for its turn on the host included. ``kernels`` are the keys of
-    which a kernel would be taken instead of one that is built, in the order of looking; ``kept`` those of which the
-    coordinator has one, and ``kernel`` is the archive of the first, for a host that lacks it. ``versions`` are the
-    coordinator's.
+    ``deadline_s`` bounds the whole job, with the wait for its turn on the host. ``kernels`` are the cache keys of
+    kernels that replace a build, in the order of looking; ``kept`` are those that the coordinator has in its cache, and
+    ``kernel`` is the archive of the first one, for a host that lacks it. ``versions`` are the coordinator's.
     """
 
     key: JobKey
@@ -84,10 +83,10 @@ class Spec:
 
     @classmethod
     def of(cls, run: str, job: Job, settings: Settings, disks: Mapping[str, str]) -> Self:
-        """The spec of a job, on these disks of its host.
+        """Make the spec of a job, with the disks of its host.
 
-        Raises :class:`UserError` for what is on this host alone, and :class:`InfraError` for a file. An image that
-        somebody else built would have to be sent, and is not.
+        Raises :class:`UserError` for a kernel image, which is on this host alone and is not sent, or if the input files
+        are too large; :class:`InfraError` if a file cannot be read.
         """
         request = job.request
         if isinstance(request, TrialRequest) and request.image is not None:
@@ -118,9 +117,9 @@ class Spec:
         )
 
     def unpack(self, place: Path) -> None:
-        """Write the files below ``place``, where the job before may still be reading them; raises ``OSError``.
+        """Write the files below ``place``, where the previous job may still be reading them; raises ``OSError``.
 
-        Raises :class:`InfraError` when what arrived is not what was sent.
+        Raises :class:`InfraError` if the settings that arrived are not those that were sent.
         """
         for one in self.inputs:
             path = inside(place / INPUTS, one.name)
@@ -141,20 +140,20 @@ class Spec:
 
 
 def longest_s(settings: Settings) -> float:
-    """More than a job with these settings can take."""
+    """Seconds that exceed the time of any job with these settings."""
     kernel, machine = settings.kernel, settings.machine
     return machine.trial_deadline_s + _BUILDS * kernel.build_deadline_s + settings.contention.patience_s + _SPARE_S
 
 
 def _with_settings(request: Request, change: Callable[[Settings], Settings]) -> Request:
-    """The same request with its own settings changed, where it has any."""
+    """The request with its own settings changed, if it has any."""
     if isinstance(request, ControlRequest) or request.settings is None:
         return request
     return replace(request, settings=change(request.settings))
 
 
 def _named(settings: Settings) -> Iterator[Path]:
-    """The files that settings name; a fragment without a slash is the tool's own, and on each host."""
+    """The files that settings name; a fragment without a slash belongs to the tool, and so is on each host."""
     kernel = settings.kernel
     if kernel.base_config is not None:
         yield kernel.base_config
@@ -174,5 +173,5 @@ def _moved(settings: Settings, places: Mapping[Path, Path]) -> Settings:
 
 
 def _input(path: Path) -> Input:
-    # With its own name, since that is part of what is measured: a job file may be called by it.
+    # The file keeps its name, since results may name a workload by its job file.
     return Input(f"{sha256_of(path)[:_DIGITS]}/{path.name}", path.read_bytes(), bool(path.stat().st_mode & 0o100))

@@ -1,7 +1,7 @@
-"""The way to a host: OpenSSH's own client, with a person's configuration, agent and known_hosts.
+"""Connections to hosts, by OpenSSH's own client with a person's configuration, agent and known_hosts.
 
-A person's way to a machine is often more than an address: ProxyJump, Match, certificates, keys on a token, Kerberos.
-Nobody is asked anything (``BatchMode``), so a host whose key is unknown, or another one, is an error.
+A login often needs more than an address: ProxyJump, Match, certificates, keys on a token, Kerberos. ssh(1) never asks
+a question (``BatchMode``), so an unknown or changed host key is an error.
 """
 
 import os
@@ -17,46 +17,46 @@ from bisector.host import packages, process
 
 Found = TypeVar("Found")
 _CONNECT_S = 15
-_GRACE_S = 10  # from SIGTERM to SIGKILL, there
-_MARGIN_S = _CONNECT_S + _GRACE_S + 5  # between the deadline there and the deadline here
+_GRACE_S = 10  # from SIGTERM to SIGKILL, on the host
+_MARGIN_S = _CONNECT_S + _GRACE_S + 5  # from the deadline on the host to the deadline here
 SSH_FAILED = 255
 _TIMED_OUT = 124  # timeout(1)
 CANNOT_RUN = (126, 127)
-# What ssh needs of this process's environment besides the usual: the agent, and Kerberos.
+# The variables that ssh needs beside those of every command: for the agent, and for Kerberos.
 _KEPT_VARIABLES = ("SSH_AUTH_SOCK", "KRB5CCNAME")
 
 _OPTIONS = (
     *("BatchMode=yes", f"ConnectTimeout={_CONNECT_S}", "ServerAliveInterval=10", "ServerAliveCountMax=3"),
-    # A connection that is open already would end with whoever opened it.
+    # A shared connection would end with the process that opened it.
     *("ControlMaster=no", "ControlPath=none", "ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes"),
     *("RemoteCommand=none", "RequestTTY=no", "PermitLocalCommand=no", "LogLevel=ERROR", "EscapeChar=none"),
 )
 
 
 def client(host: Host) -> tuple[str, ...]:
-    """The words of ssh(1) up to its destination."""
+    """Return the command line of ssh(1) up to the destination."""
     port = () if host.port is None else ("-p", str(host.port))
     return ("ssh", "-T", *(word for option in _OPTIONS for word in ("-o", option)), *port)
 
 
 def remote(host: Host, *words: str, within_s: float | None = None) -> str:
-    """The command by which the host's shell, whichever it is, runs bisector with these words, for so long at most.
+    """Return the command by which any shell on the host runs bisector with these words, for ``within_s`` at most.
 
-    What is appended to the command comes after the words.
+    Text appended to the command becomes further words.
     """
-    # A command does not end with the connection that it was started over.
+    # A command does not end together with its connection.
     limit = () if within_s is None else ("timeout", f"--kill-after={_GRACE_S}", f"{within_s:g}")
-    # pip install --user puts it there, and SSH asks no profile about it.
+    # "pip install --user" puts the program there, and a command run by SSH reads no profile that would add it to PATH.
     path = 'PATH="$HOME/.local/bin:$PATH"; export PATH; ' if host.bisector == PROGRAM else ""
     script = f'{path}exec {shlex.join((*limit, host.bisector, *words))} "$@"'
     return f"exec sh -c {shlex.quote(script)} sh"
 
 
 def asked(host: Host, *words: str, within_s: float, stdin: str = "") -> str:
-    """What bisector on a host prints, whatever its exit status.
+    """Run bisector on a host, and return what it prints, whatever its exit status.
 
-    Raises :class:`InfraError` when the host cannot be reached or does not answer in time, and :class:`UserError` where
-    a person has to do something about it: an unknown host key, no login, no bisector.
+    Raises :class:`InfraError` if the host cannot be reached or does not answer in time, and :class:`UserError` if a
+    person has to act: an unknown host key, no login, no bisector, a login shell that prints something.
     """
     argv = (*client(host), "--", host.ssh, remote(host, *words, within_s=within_s))
     try:
@@ -79,7 +79,7 @@ def asked(host: Host, *words: str, within_s: float, stdin: str = "") -> str:
 
 
 def failure(host: Host, exit_status: int, stderr: str) -> InfraError | UserError:
-    """Why a command did not run on a host, by how ssh(1) ended and what it said."""
+    """Return the error for a command that did not run on a host, by the exit status and output of ssh(1)."""
     said = clean((stderr.strip() or "it printed nothing").splitlines()[-1])
     by_hand = f"ssh {host.login} true"
     if exit_status in CANNOT_RUN:
@@ -95,11 +95,11 @@ def failure(host: Host, exit_status: int, stderr: str) -> InfraError | UserError
 
 
 def variables() -> dict[str, str]:
-    """What ssh(1) is given of this process's environment, beside what each command is given."""
+    """Return the variables of this process's environment that ssh(1) gets beside those of every command."""
     return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
 
 
 def of_each(hosts: tuple[Host, ...], question: Callable[[Host], Found]) -> tuple[Found, ...]:
-    """Ask all hosts at the same time; in their order."""
+    """Ask all hosts at the same time, and return the answers in the order of the hosts."""
     with ThreadPoolExecutor(max(1, len(hosts)), thread_name_prefix="host") as pool:
         return tuple(pool.map(question, hosts))

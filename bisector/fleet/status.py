@@ -1,4 +1,4 @@
-"""How the hosts of ``hosts.toml`` stand, whether or not a coordinator runs: all are asked at the same time, by SSH."""
+"""The state of the hosts of ``hosts.toml``, whether or not a coordinator runs; all are asked at once, by SSH."""
 
 import time
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class UnderWay(JsonObject, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, spec: Spec, stage: StageStarted | None = None) -> Self:
-        """The job of a spec, which begins now, or a stage of it."""
+        """Describe the job of a spec, or a stage of the job, that begins now."""
         request = spec.request
         return cls(
             run=spec.key.run,
@@ -54,13 +54,13 @@ class UnderWay(JsonObject, frozen=True, kw_only=True):
         )
 
     def write(self, place: Path) -> None:
-        """Have it shown while the lock of its place is held; a full disk shows where facts are written."""
-        with suppress(OSError):
+        """Write the file that shows this job while the lock of ``place`` is held."""
+        with suppress(OSError):  # a full disk is reported when facts are written
             write_whole(place / _FILE, json_document.text(self).encode())
 
 
 class HostDescription(JsonObject, frozen=True, kw_only=True):
-    """What a host says of itself, to another bisector."""
+    """The description that a host gives of itself to bisector on another machine."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     versions: Annotated[Versions, "what has to be the same on all machines"]
@@ -70,7 +70,7 @@ class HostDescription(JsonObject, frozen=True, kw_only=True):
 
 
 class HostState(StrEnum):
-    """What a host does."""
+    """The state of a host."""
 
     WORKING = "working"
     IDLE = "idle"
@@ -79,7 +79,7 @@ class HostState(StrEnum):
 
 
 class HostStatus(JsonObject, frozen=True, kw_only=True):
-    """A host of the file."""
+    """A host of the file, and its state."""
 
     name: Annotated[str, "name of the host"]
     state: Annotated[HostState, "what it does; `refused`: its versions differ from those here, or it cannot be asked"]
@@ -89,7 +89,7 @@ class HostStatus(JsonObject, frozen=True, kw_only=True):
 
 
 class FleetStatus(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector fleet status --json`` prints."""
+    """The output of ``bisector fleet status --json``."""
 
     schema: Annotated[Literal[2], SCHEMA] = 2
     versions: Annotated[Versions, "those of this machine"]
@@ -102,7 +102,7 @@ class FleetStatus(JsonObject, frozen=True, kw_only=True):
 
 
 def describe() -> HostDescription:
-    """What this machine is, as a host."""
+    """Return the description of this machine as a host."""
     home = jobs_home()
     return HostDescription(
         versions=versions.own(),
@@ -114,13 +114,13 @@ def describe() -> HostDescription:
 
 def _under_way(home: Path) -> Iterator[UnderWay]:
     for file in sorted(home.glob(f"*/{_FILE}")):
-        with suppress(OSError, InfraError, ValueError):  # it has ended in this moment; or of another version
+        with suppress(OSError, InfraError, ValueError):  # the job has just ended, or is of another version of bisector
             if holder_of(file.parent / LOCK) is not None:
                 yield json_document.parsed(file.read_text(encoding="utf-8"), UnderWay)
 
 
 def described(host: Host) -> HostDescription:
-    """What a host tells of itself; raises as :func:`ssh.asked` does, and :class:`UserError` for another bisector."""
+    """Ask a host for its description; raises as :func:`ssh.asked` does, and :class:`UserError` if versions differ."""
     answer = ssh.asked(host, "fleet", "on-host", "describe", within_s=QUESTION_S)
     try:
         return json_document.parsed(answer, HostDescription)
@@ -134,7 +134,7 @@ def described(host: Host) -> HostDescription:
 
 
 def of_fleet(listed: Hosts) -> FleetStatus:
-    """All hosts of a file."""
+    """Return the state of all hosts of a file."""
     return FleetStatus(versions=versions.own(), hosts=ssh.of_each(listed.hosts, _status))
 
 

@@ -1,4 +1,4 @@
-"""``bisector doctor --hosts``: what is found out about all hosts at the same time, and by each one's own doctor."""
+"""``bisector doctor --hosts``: it examines all hosts at the same time, each by its own doctor."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from bisector.fleet import ssh, versions
 from bisector.fleet.hosts import Host, Hosts
 from bisector.fleet.status import described
 
-SSH = "ssh"  # the row of a host that nothing else is known of
-_DOCTOR_S = 240.0  # it may try KVM, and QEMU, and build nothing
+SSH = "ssh"  # the only row of a host that cannot be reached
+_DOCTOR_S = 240.0  # a doctor may try KVM and QEMU, but builds nothing
 _MOST_CLOCK_S = 2.0
 
 
 class HostExamination(JsonObject, frozen=True, kw_only=True):
-    """What was found out about a host."""
+    """The findings about a host."""
 
     name: Annotated[str, "name of the host"]
     ready: Annotated[bool, "whether `bisector start` could begin there"]
@@ -29,7 +29,7 @@ class HostExamination(JsonObject, frozen=True, kw_only=True):
 
 
 class HostsExamination(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector doctor --hosts --json`` prints."""
+    """The output of ``bisector doctor --hosts --json``."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     ready: Annotated[bool, "whether `bisector start` could begin on every host (exit code 0)"]
@@ -37,13 +37,13 @@ class HostsExamination(JsonObject, frozen=True, kw_only=True):
 
 
 def survey(listed: Hosts, settings: Mapping[str, object]) -> dict[str, tuple[Finding, ...]]:
-    """What there is to find about each host with these settings, by key, in the order in which it is shown."""
+    """Examine each host with these settings; return the findings by host, in the order in which they are shown."""
     found = ssh.of_each(listed.hosts, lambda host: tuple(map(_clean, _findings(host, settings))))
     return dict(zip((host.name for host in listed.hosts), found, strict=True))
 
 
 def document(surveyed: Mapping[str, Sequence[Finding]]) -> HostsExamination:
-    """All of it, for scripts."""
+    """Return the findings as a document for scripts."""
     hosts = tuple(
         HostExamination(name=name, ready=examination.ready(found), findings=tuple(found))
         for name, found in surveyed.items()
@@ -52,9 +52,9 @@ def document(surveyed: Mapping[str, Sequence[Finding]]) -> HostsExamination:
 
 
 def clock(there_s: float, began_s: float, ended_s: float) -> Finding:
-    """Whether a clock that was read between two moments of this host's clock may agree with it.
+    """Return whether a host's clock, read between two moments of this machine's clock, agrees with it.
 
-    Credentials are valid from the moment at which they are made: for a clock that is behind they are not yet.
+    Credentials are valid from the moment they are made; by a clock that is behind, they are not valid yet.
     """
     apart_s = max(began_s - there_s, there_s - ended_s, 0.0)
     if apart_s <= _MOST_CLOCK_S:
@@ -85,7 +85,7 @@ def _findings(host: Host, settings: Mapping[str, object]) -> Iterator[Finding]:
 
 
 def _examined(host: Host, settings: Mapping[str, object]) -> Examination:
-    """What the doctor finds on a host, with these settings and the host's own disks; no file over there counts."""
+    """What a host's doctor finds with these settings and the host's disks, without the host's configuration files."""
     disks = {f"storage.{name}.path": path for name, path in host.disks.items()}
     given = configfile.write({**settings, **disks})
     words = ("doctor", "--json", "--config", "/dev/stdin")

@@ -1,7 +1,7 @@
-"""What has to be the same on all machines that measure together, since values travel between them as pickles.
+"""Versions that have to be equal on all machines that measure together, since they exchange values as pickles.
 
-dask.distributed only warns of other versions, and not at all of another source of bisector. Frozen dataclasses pickle
-field by field in order, so that a value of another version is read with its fields exchanged, and without an error.
+dask.distributed only warns if its versions differ, and ignores the sources of bisector. Frozen dataclasses are pickled
+field by field in order, so a value of another version may be read with its fields exchanged and without an error.
 """
 
 import functools
@@ -21,7 +21,7 @@ _PACKAGES = ("distributed", "cloudpickle", "msgpack")
 
 
 class Versions(JsonObject, frozen=True, kw_only=True):
-    """What has to be the same on all machines that measure together."""
+    """The versions that have to be equal on all machines that measure together."""
 
     python: Annotated[str, "major and minor version of Python"]
     bisector: Annotated[str, "version of bisector"]
@@ -33,7 +33,7 @@ class Versions(JsonObject, frozen=True, kw_only=True):
 
 @functools.cache
 def own() -> Versions:
-    """Those of this process: of the files as they were when it first asked, which is when it began."""
+    """Return the versions of this process, by its files as of the first call, which is early in the process."""
     return Versions(
         python=".".join(platform.python_version_tuple()[:2]),
         bisector=metadata.version("bisector"),
@@ -43,19 +43,19 @@ def own() -> Versions:
 
 
 def differences(theirs: Versions, ours: Versions | None = None) -> str:
-    """What is another there than here, for people; empty when nothing is."""
+    """Tell people which versions differ on the other machine; empty if none does."""
     ours = ours or own()
     apart = []
     for name in ("python", "bisector", "source", *_PACKAGES):
         here, there = getattr(ours, name), getattr(theirs, name)
-        # Of another version the source is another one anyway.
+        # If the versions of bisector differ, so do the sources.
         if here != there and (name != "source" or ours.bisector == theirs.bisector):
             apart.append(f"{name} is {there or 'not installed'} there and {here or 'not installed'} here")
     return "; ".join(apart)
 
 
 def check_installed(command: str) -> None:
-    """Raise :class:`UserError` where a package of the extra ``fleet`` is missing; before anything imports it."""
+    """Raise :class:`UserError` if a package of the extra ``fleet`` is missing; call this before importing one."""
     missing = [name for name in ("distributed", "cryptography") if importlib.util.find_spec(name) is None]
     if missing:
         install = f"{sys.executable} -m pip install 'bisector[fleet]', from where bisector was installed"
@@ -63,7 +63,7 @@ def check_installed(command: str) -> None:
 
 
 def _source_digest() -> str:
-    """Of all modules: two checkouts of one version may be of two commits."""
+    """The digest of all modules: two checkouts of one version may be of different commits."""
     digest = hashlib.sha256()
     for path in sorted(resources.PACKAGE.rglob("*.py")):
         content = path.read_bytes()

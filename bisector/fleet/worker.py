@@ -1,7 +1,7 @@
 """The worker of a host: a Dask worker that a coordinator starts by SSH, and that ends with that connection.
 
-What it needs comes on standard input, as one line of JSON: it is on no disk and in no list of processes. Standard input
-stays open after it for as long as the coordinator lives.
+Its assignment comes on standard input as one line of JSON, so it is on no disk and in no list of processes. After that,
+standard input stays open as long as the coordinator lives.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from bisector.host.files import files_below, our_files, remove_abandoned, remove
 from bisector.host.locks import Held, held
 from bisector.store.rundir import LOCK, jobs_home
 
-KEPT_S = 14 * 24 * 3600.0  # longer than most runs are left alone, to be gone on with
-KEPT_BYTES = 20 << 30  # about six kernel trees with what was built in them
+KEPT_S = 14 * 24 * 3600.0  # longer than most runs rest before they are resumed
+KEPT_BYTES = 20 << 30  # about six kernel trees with their build directories
 _BLOCK_BYTES = 512  # of st_blocks (stat(2))
 _REGISTER_S = 60.0
 
 
 class Assignment(JsonObject, frozen=True, kw_only=True):
-    """What a worker is told: its name, where the scheduler listens, and what proves that both belong to one run.
+    """The assignment of a worker: its name, the scheduler's address, and credentials that prove that both share a run.
 
-    Without an address it is the one by which this host sees its coordinator (SSH_CONNECTION of ssh(1)).
+    If the address is empty, the worker uses the one from which the coordinator logged in (SSH_CONNECTION of ssh(1)).
     """
 
     name: Annotated[str, "name of the host"]
@@ -52,15 +52,15 @@ class Assignment(JsonObject, frozen=True, kw_only=True):
 
 
 def serve(given: TextIO = sys.stdin) -> int:
-    """Work until the coordinator is gone; the exit status.
+    """Work until the coordinator is gone, and return the exit status.
 
-    Raises :class:`UserError` for a coordinator with other versions, and :class:`InfraError` where there is none.
+    Raises :class:`UserError` without an assignment or with other versions, :class:`InfraError` without a scheduler.
     """
     try:
         assignment = parsed(given.readline(), Assignment)
     except ValueError as error:
         raise UserError("a coordinator starts this by SSH, and says what to do", "--hosts hosts.toml") from error
-    # Another bisector would be another source of figures, and might read fields in another order.
+    # Another version of bisector might measure differently, and might read fields in another order.
     if apart := versions.differences(versions.own(), assignment.versions):
         raise UserError(f"its bisector is not that of the coordinator: {apart}", "bisector fleet status")
     dask_settings.settle()
@@ -124,7 +124,7 @@ def _coordinator() -> str:
 
 
 def _own_address(coordinator: str, port: int) -> str:
-    """The address of this host on the way to the coordinator; no packet is sent (connect(2) of a datagram socket)."""
+    """The address from which this host reaches the coordinator; no packet is sent (connect(2) of a datagram socket)."""
     (family, kind, *_, target) = socket.getaddrinfo(coordinator.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)
@@ -133,10 +133,10 @@ def _own_address(coordinator: str, port: int) -> str:
 
 
 def tidy(home: Path, kept_s: float = KEPT_S, kept_bytes: int = KEPT_BYTES) -> None:
-    """Remove what runs have left in their directories, where no job is under way.
+    """Remove the files of runs ``kept_s`` seconds after their last job, unless a job of the run is under way.
 
-    It goes when no job has used it for long, or when newer ones take the room; of the newest its next job is coming,
-    most likely. Which disks a run has labelled stays: a disk that has lost its label is not overwritten.
+    Of newer runs, at most ``kept_bytes`` are kept, but always those of the newest run, as its next job is likely. The
+    list of disks that a run has labelled is kept: a disk that has lost its label is not overwritten.
     """
     used_s = {lock.parent: lock.stat().st_mtime for lock in home.glob(f"*/{LOCK}")}
     newest_first = sorted(used_s, key=used_s.__getitem__, reverse=True)
