@@ -1,8 +1,8 @@
-"""A checked-out source tree becomes a bootable image: configure, make, identify, keep.
+"""Turn a checked-out source tree into a bootable image: configure, make, identify, keep.
 
-The build directory is kept between commits, so make compiles again only what a commit changed.
-What would make two builds of one source differ (time, user, host, build number, the commit's name
-in the release) is pinned (Documentation/kbuild/reproducible-builds.rst).
+The build directory is kept between commits, so make compiles again only what a commit changed. Whatever could make two
+builds of one source differ (time, user, host, build number, the commit's name in the release) is pinned
+(Documentation/kbuild/reproducible-builds.rst).
 """
 
 import copy
@@ -29,15 +29,15 @@ from bisector.kernel.cache import CONFIG, DEFCONFIG, BuildFailure, KernelCache
 from bisector.kernel.product import Product
 from bisector.kernel.quirks import QUIRKS
 
-# Counts up when content_sha256 is made in another way: a kept kernel's could not be compared.
+# Incremented when the computation of content_sha256 changes, since kept kernels' digests could then not be compared.
 _CONTENT = 3
 
-# In the build directory's state while everything there was made by builds that check others.
+# In the build directory's state as long as everything there was made by builds that check others.
 _REMADE_ALONE = "remade-alone"
 # Also there: the key of the kernel for which the directory was last configured, and the digest of its .config.
 _CONFIGURED = "configured"
 
-# Kept kernels that are looked at for one with the same sources: by one question to git, and each by its files.
+# Limits for the search for a kept kernel with the same sources: trees in one question to git, and lists of files read.
 _MOST_ASKED = 200
 _MOST_COMPARED = 24
 
@@ -52,19 +52,19 @@ _PINNED_VARIABLES = {
 
 
 class TreeChanges(Protocol):
-    """What the builder has to know of git's trees, by their ids."""
+    """The builder's questions to git about trees, by their ids."""
 
     def changes(self, old: str, new: str) -> Sequence[Change] | None:
-        """The files that differ; None when a tree is not there."""
+        """The files that differ; None if one of the trees is not in the repository."""
 
     def alike_at(self, tree: str, others: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
-        """The other trees that are in the repository, and equal to ``tree`` at some paths."""
+        """Those of the other trees that are in the repository and equal to ``tree`` at these paths."""
 
 
 class KernelBuilder:
-    """Builds kernels of one configuration with one compiler; the configuration is read at its making.
+    """Builds kernels of one configuration with one compiler; the configuration's files are read at construction.
 
-    Raises :class:`bisector.core.errors.UserError` there for a base .config or a fragment that will not do.
+    The constructor raises :class:`bisector.core.errors.UserError` for an unusable base .config or fragment.
     """
 
     def __init__(self, settings: KernelSettings, cache: KernelCache, kconfigs: Path) -> None:
@@ -81,30 +81,30 @@ class KernelBuilder:
 
     @property
     def wanted(self) -> kconfig.Options:
-        """The options that every kernel is asked to have."""
+        """The options that are requested for every kernel."""
         return dict(self._wanted)
 
     def compilers(self) -> tuple[Compiler, ...]:
-        """Those of the settings, or all that this host has if they name none; the first one is used.
+        """The compilers of the settings, or all installed ones if the settings name none; the first one is used.
 
         Raises :class:`bisector.core.errors.UserError` for a compiler that is not installed or does not work.
         """
         return tuple(map(toolchain.named, self._settings.compilers)) or toolchain.installed()
 
     def default_compilers(self) -> tuple[Compiler, ...]:
-        """Those that were asked for, or the host's default one: what builds a commit that is in no range."""
+        """The requested compilers, or the host's default one: these build a commit that is in no range."""
         found = self.compilers()
         return found if self._settings.compilers else found[:1]
 
     def using(self, compiler: Compiler) -> Self:
-        """The same with a compiler of :meth:`compilers`."""
+        """The same builder with another one of :meth:`compilers`."""
         builder = copy.copy(self)
         builder._chosen = compiler
         builder.__dict__.pop("_family", None)
         return builder
 
     def with_settings(self, settings: KernelSettings) -> "KernelBuilder":
-        """A builder of other settings over the same kept kernels, with the same compiler."""
+        """A builder with other settings, but the same cache and the same compiler."""
         if settings == self._settings:
             return self
         builder = KernelBuilder(settings, self._cache, self._kconfigs)
@@ -117,14 +117,14 @@ class KernelBuilder:
         return self._chosen
 
     def key(self, tree: str) -> str:
-        """Names what the kernel of a git tree id is made from; needs no checkout."""
+        """The cache key of the kernel of a git tree id, which names all that it is made from; needs no checkout."""
         return f"{self._family}{tree}"
 
     @cached_property
     def _family(self) -> str:
-        """What all kernels of this builder have in common, as their keys begin.
+        """The common prefix of the keys of this builder's kernels.
 
-        Which quirks apply follows from the tree and the table; ccache changes no code.
+        The tree and the table settle which quirks apply, so the digest of the table is enough; ccache changes no code.
         """
         made_from = {
             "defaults": "allnoconfig" if self._base is None else "olddefconfig",
@@ -137,20 +137,20 @@ class KernelBuilder:
         return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:32] + Kernel.KEY_SEPARATOR
 
     def find(self, tree: str) -> Kernel | None:
-        """The kept kernel of a git tree id, if there is one."""
+        """The kept kernel of a git tree id, or None."""
         return self._as_asked(self._cache.find(self.key(tree)))
 
     def find_again(self, kernel: Kernel) -> Kernel | None:
-        """A kernel that was measured, if it is still kept, whatever would be built in its place by now."""
+        """A measured kernel if it is still kept, even if the settings or the compiler have changed since; else None."""
         kept = self._cache.find(kernel.key)
         return self._as_asked(kept) if kept is not None and kept.content_sha256 == kernel.content_sha256 else None
 
     def kept_trees(self) -> frozenset[str]:
-        """The git tree ids of which a kernel is kept."""
+        """The git tree ids whose kernels are kept."""
         return frozenset(key.removeprefix(self._family) for key in self._cache.kernels(self._family))
 
     def find_alike(self, tree: str, trees: TreeChanges) -> Kernel | None:
-        """The kept kernel that would come of a git tree id, too, because nothing that its build read differs."""
+        """A kept kernel that ``tree`` would give, too, because no file that its build read differs; or None."""
         kept = [key.removeprefix(self._family) for key in self._cache.keys(self._family)]
         near = trees.alike_at(tree, kept[:_MOST_ASKED], sources.ALIKE_AT)
         for other in near[:_MOST_COMPARED]:
@@ -160,9 +160,9 @@ class KernelBuilder:
         return None
 
     def _as_asked(self, kept: Kernel | None) -> Kernel | None:
-        """A kept kernel with what its own .config lacks of what is asked for now.
+        """The kept kernel with the options of today's request that its .config lacks.
 
-        What is on record with it was concluded when it was built: what its fragments call optional may have changed.
+        The recorded ones date from its build; the fragments may since have made other options optional.
         """
         if kept is None:
             return None
@@ -171,13 +171,13 @@ class KernelBuilder:
         return replace(kept, unmet=self._unmet(obtained))
 
     def read_by(self, key: str) -> sources.Sources | None:
-        """What the build of a kept kernel read, by its key; None when that is not known (any more)."""
+        """The files that the build of a kept kernel read, by its key; None if they are not known, or no longer kept."""
         return self._cache.sources(key)
 
     def configure(self, places: BuildPlaces) -> tuple[str, ...]:
-        """Make the effective .config of what is checked out, ``kernel.config`` in the logs; nothing is built.
+        """Make the effective .config of the checked-out tree, ``kernel.config`` in the logs, without building anything.
 
-        The answer is what was asked for and not obtained. Raises as :meth:`build` does.
+        Returns the options that were requested and not obtained. Raises as :meth:`build` does.
         """
         with our_files(places.build):
             places = self._prepared(places)
@@ -189,19 +189,19 @@ class KernelBuilder:
             return self._unmet(obtained)
 
     def recall_failure(self, tree: str, logs: Path) -> None:
-        """Raise the :class:`KernelFault` that a git tree id is known to end in, if it is; its log goes to ``logs``."""
+        """Raise the known :class:`KernelFault` of a git tree id, if any, after copying its build log to ``logs``."""
         failure = self._cache.find_failure(self.key(tree))
         if failure is not None:
             shutil.copyfile(failure.log, logs / BUILD_LOG)
             raise KernelFault(*astuple(failure.fault))
 
     def build(self, tree: str, places: BuildPlaces, trees: TreeChanges | None = None) -> Kernel:
-        """Build what is checked out in ``places.source`` and keep it as the kernel of ``tree``.
+        """Build the checked-out tree in ``places.source`` and keep the result as the kernel of ``tree``.
 
-        With ``trees`` the build directory is configured again only where what configures it has changed.
-        A failure is kept, too, when it cannot be anything but the source's; else it was seen twice, a time-out once.
-        Raises :class:`KernelFault` (stage config or build) where the source is to blame and
-        :class:`InfraError` where the host is: no room, no memory, no make.
+        With ``trees`` the build directory is configured again only if a file that decides on the configuration has
+        changed. A failure that only the source can have caused is kept, too; any other failure is raised only after a
+        second attempt, but a time-out at once. Raises :class:`KernelFault` (stage config or build) if the source is to
+        blame and :class:`InfraError` if the host is: no room, no memory, no make.
         """
         with our_files(places.build):
             places = self._prepared(places)
@@ -228,11 +228,11 @@ class KernelBuilder:
         return self._cache.store(kernel, made.read, short)
 
     def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
-        """Build what is checked out, and believe nothing that other builds made; no kernel is kept of it.
+        """Build the checked-out tree without trusting any output of other builds; the result is not kept as a kernel.
 
-        That is in a directory, and with ccache's objects, of such builds alone. Where ``kernel`` does not come of it,
-        the objects are removed, and everything is compiled in an emptied directory. Success is kept with the kernel
-        (:meth:`was_remade`). Raises as :meth:`build` does.
+        The build directory and ccache's directory are used by such builds alone. If the result differs from ``kernel``,
+        these cached objects are removed, and everything is compiled again in an emptied directory. Success with ccache
+        is recorded with the kernel (:meth:`was_remade`). Raises as :meth:`build` does.
         """
         if kernel.family != self._family.removesuffix(Kernel.KEY_SEPARATOR):
             return Remade((), why_not="this bisector builds kernels in another way, or with another configuration")
@@ -260,11 +260,11 @@ class KernelBuilder:
         return Remade(tuple(contents), by_ccache=bool(environment))
 
     def was_remade(self, kernel: Kernel) -> Remade | None:
-        """What :meth:`remade` found in an earlier run, where it was this kernel; None if that is not known."""
+        """The result of :meth:`remade` in an earlier run, if it was this kernel; None if that is not known."""
         return Remade((kernel.content_sha256,), earlier=True) if self._cache.is_checked(kernel) else None
 
     def _prepared(self, places: BuildPlaces) -> BuildPlaces:
-        """The same places with nothing in them that the last make, killed as it may have been, should not leave."""
+        """The same places without leftovers of the last make, which may have been killed."""
         places = places.prepared()
         if self._settings.sandbox:
             remove_strays(places.build, places.source)
@@ -272,12 +272,12 @@ class KernelBuilder:
         return places
 
     def _unmet(self, obtained: kconfig.Options) -> tuple[str, ...]:
-        """What was asked for and not obtained; what is optional is not missed."""
+        """The options that were requested and not obtained, except optional ones."""
         missed = kconfig.unmet(self._asked, obtained)
         return tuple(line for line in missed if line.partition("=")[0] not in self._optional)
 
     def _require_tools(self) -> None:
-        """Raise :class:`InfraError` for what such a build needs and this host has no more."""
+        """Raise :class:`InfraError` for a program or header that the build needs and this host no longer has."""
         for row in (*toolchain.program_rows(self._wanted), *toolchain.header_rows(self._wanted)):
             if row.state is Grade.MISSING:
                 raise InfraError(
@@ -285,9 +285,9 @@ class KernelBuilder:
                 )
 
     def _made(self, tree: str, make: Make, trees: TreeChanges | None) -> Product:
-        """What :meth:`_made_once` answers; a failure that may be the host's is seen twice before it is raised.
+        """The result of :meth:`_made_once`; a failure that may be the host's is raised only if it happens twice.
 
-        The second time everything is compiled again, so that neither bad memory nor a damaged object is held against
+        The second attempt compiles everything again, so that neither bad memory nor a damaged object is held against
         the source. A time-out is raised at once: another trial finds in ccache what this one compiled in time.
         """
         places = make.places
@@ -323,10 +323,10 @@ class KernelBuilder:
             return product.found(make.places, obtained, installed, quirks.files(QUIRKS))
 
     def _made_ready(self, places: BuildPlaces, what: str = "kernel build") -> tuple[Make, tuple[quirks.Quirk, ...]]:
-        """Make for this source tree with all the help it needs, and which quirks that is."""
+        """The make of this source tree, with its quirks applied, and these quirks."""
         applied = quirks.applying(places.source, QUIRKS)
         quirks.apply_edits((edit for quirk in applied for edit in quirk.edits), places.source, places.state)
-        # The compiler as it is at this moment: a system may be upgraded while a bisection lasts for days.
+        # The compiler is detected again: the system may be upgraded while a bisection lasts for days.
         chosen = toolchain.detect(self._compiler.command)
         toolchain.check_unchanged((self._compiler,), (replace(self._compiler, identity=chosen.identity),))
         variables = {**_PINNED_VARIABLES, "CC": chosen.cc, "HOSTCC": chosen.host_cc}
@@ -341,9 +341,9 @@ class KernelBuilder:
         return toolchain.ccache_environment(places.run_dir, anew=anew, sandboxed=sandboxed, checks=checks)
 
     def _is_configured(self, places: BuildPlaces, tree: str, trees: TreeChanges) -> bool:
-        """Whether make would write the ``.config`` that is there: nothing that it is made of has changed since.
+        """Whether make would write the ``.config`` that is there: no file that decides on it has changed since.
 
-        Asking takes hundredths of a second, and the makes 4 of the 12 s of a build that compiles one file of v6.1.
+        Asking takes hundredths of a second; configuring takes 4 of the 12 s of a build that compiles one file of v6.1.
         """
         try:
             key, digest = (places.state / _CONFIGURED).read_text(encoding="ascii").split()
@@ -359,16 +359,16 @@ class KernelBuilder:
         )
 
     def _configure(self, make: Make) -> kconfig.Options:
-        """Make ``.config``, touched only if it differs, and answer what it has.
+        """Make ``.config``, touched only if it differs, and return its options.
 
-        Without a base everything that is not asked for is off, which makes the smallest kernel.
+        Without a base everything that is not requested is off, which makes the smallest kernel.
         """
         wanted = make.places.state / "wanted.config"
         current, new = (make.places.build / name for name in (product.CONFIG, f"{product.CONFIG}.new"))
         aside = {"KCONFIG_CONFIG": new.name}
         wanted.write_text(kconfig.render(self._wanted), encoding="utf-8")
         wanted.chmod(0o644)
-        remove_whole(new)  # of another commit's make it may be anything
+        remove_whole(new)  # another commit's make may have left anything here
         for known in (_CONFIGURED, DEFCONFIG):
             (make.places.state / known).unlink(missing_ok=True)
         if self._base is None:
@@ -378,7 +378,7 @@ class KernelBuilder:
         make.run(Stage.CONFIG, "olddefconfig", variables=aside)
         if not new.is_file():
             raise KernelFault(Stage.CONFIG, FaultKind.CONFIG_ERROR, "make olddefconfig ended well and made no .config")
-        kconfig.read_effective(new)  # before it takes the place of one that can be read
+        kconfig.read_effective(new)  # an unreadable file must not replace a readable one
         if not (
             current.is_file()
             and current.stat().st_size == new.stat().st_size
@@ -390,7 +390,7 @@ class KernelBuilder:
 
 
 def _configured(places: BuildPlaces) -> kconfig.Options:
-    """What the ``.config`` of the build directory has; it is copied to the logs."""
+    """The options of the build directory's ``.config``, which is copied to the logs."""
     current = places.build / product.CONFIG
     obtained = kconfig.read_effective(current)
     shutil.copyfile(current, places.logs / CONFIG)
@@ -398,16 +398,16 @@ def _configured(places: BuildPlaces) -> kconfig.Options:
 
 
 def _short_config(make: Make) -> bytes | None:
-    """The .config as ``make savedefconfig`` writes it, for the logs, too; None where the tree does not make one.
+    """The .config as ``make savedefconfig`` writes it, also copied to the logs; None if the tree cannot make it.
 
-    It is kept for as long as the build directory is not configured again.
+    It is kept until the build directory is configured again.
     """
     file, kept = make.places.build / "defconfig", make.places.state / DEFCONFIG
     if kept.exists():
         shutil.copyfile(kept, make.places.logs / DEFCONFIG)
         return kept.read_bytes()
     remove_whole(file)
-    # A tree is not to blame for what no measurement depends on.
+    # No measurement depends on this file, so a failure is not held against the tree.
     with suppress(KernelFault), blamed_on_make(make.places.build):
         make.run(Stage.BUILD, "savedefconfig")
         short = sources.whole(file, kconfig.MOST_BYTES)

@@ -1,12 +1,12 @@
-"""make in a build directory that is kept between commits: what may be left there, and who is to blame for a failure.
+"""Run make in a build directory kept between commits, and decide whether a failure is the source's or the host's.
 
-make compiles what is older than its sources, by the clock that dated both. That fails where a compiler was killed in
-the middle of an object, where the clock was set back between two builds, and where the host lost its power before what
-was written reached the disk. So a build directory says in which boot of the host, and by which clock, it was last fit.
-After another boot, or by a clock that was set back, all of it is removed; ccache checks what it keeps by itself.
+make compiles a target if it is older than its sources, so all dates must come from one clock. That fails if a compiler
+was killed in the middle of an object, if the clock was set back between two builds, or if the host lost power before
+its writes reached the disk. So a build directory records in which boot of the host, and by which clock, it was last fit
+for use. After another boot, or after the clock was set back, all of it is removed; ccache verifies its own objects.
 
-A stranger's make may also leave links and FIFOs there, which this process would follow, or wait for, with more rights
-than make has in its sandbox.
+The make of an untrusted tree may also leave links and FIFOs there, which this process would follow, or wait for, with
+more rights than make has in its sandbox.
 """
 
 import errno
@@ -34,15 +34,15 @@ from bisector.kernel import sources, toolchain
 
 BUILD_LOG = "build.log"
 _BUILDING, _FINISHED = "building", "finished"
-# Two readings of two clocks differ by this when nothing was set; dates of files are as coarse (a tick of 100 Hz).
+# Readings of the two clocks differ by as much although nobody set one; file dates are as coarse (a tick of 100 Hz).
 _SAME_CLOCK_NS = 10_000_000
 _READING_NS = 1_000_000
 _MOST_READINGS = 100
 _SKEW = re.compile(r"make(\[\d+\])?: warning: .*(Clock skew detected|in the future)")
 _HINT = "see that one service alone sets the clock and that --run-dir is on a disk of this host, then resume"
-# Kbuild's own are a fifth as long. Python goes down by one call a directory, of which it has a thousand.
+# Kbuild's own paths are a fifth as long. Python's rmtree() recurses once per directory, up to 1000 times.
 _LONGEST_BYTES = 800
-# How a file that this process wants is not as make makes it; all else (no room, a bad disk) is the host's.
+# Errors that mean make left a wanted file in a wrong form; any other error (no room, a bad disk) is the host's.
 _OF_MAKE = frozenset(
     (
         *(errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG),
@@ -53,12 +53,12 @@ _OF_MAKE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BuildPlaces:
-    """Where a build happens.
+    """The directories of a build.
 
-    ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.quirks` and dated here; ``build`` is
-    make's ``O=`` directory, kept between commits; ``logs`` is this trial's directory, which gets ``build.log``,
-    ``kernel.config``, ``kernel.defconfig`` and ``unmet.txt``; ``run_dir`` marks the processes, and ccache takes paths
-    relative to it.
+    ``source`` is the checked-out tree, written to only by :mod:`bisector.kernel.quirks` and re-dated in this module;
+    ``build`` is make's ``O=`` directory, kept between commits; ``logs`` is this trial's directory, which gets
+    ``build.log``, ``kernel.config``, ``kernel.defconfig`` and ``unmet.txt``; ``run_dir`` marks the processes, and
+    ccache uses paths relative to it.
     """
 
     source: Path
@@ -68,15 +68,15 @@ class BuildPlaces:
 
     @property
     def log(self) -> Path:
-        """What make prints, and what is said of it here."""
+        """The build log: the output of make, and notes by bisector."""
         return self.logs / BUILD_LOG
 
     def log_bytes(self) -> int:
-        """How much of the log has been written so far."""
+        """The current size of the build log; 0 if there is none."""
         return self.log.stat().st_size if self.log.exists() else 0
 
     def logged_since(self, log_bytes: int) -> tuple[str, ...]:
-        """The lines that were written to the log after it had this size."""
+        """The lines that were appended to the log after it had this size."""
         if not self.log.exists():
             return ()
         with self.log.open("rb") as file:
@@ -85,13 +85,13 @@ class BuildPlaces:
 
     @property
     def state(self) -> Path:
-        """What this process knows of the build directory, and goes with it; make in its sandbox can only read there."""
+        """The directory for bisector's own records of the build directory; make in its sandbox can only read it."""
         return self.build / ".bisector"
 
     def prepared(self) -> "BuildPlaces":
-        """The same with the paths that make's children will see, and the directories made.
+        """Create the directories and return the same places with symbolic links resolved, as make's children see them.
 
-        Raises ``OSError`` when one is not there or cannot be made.
+        Raises ``OSError`` if that fails, and :class:`UserError` for a path that has a space or a colon.
         """
         for path in (self.build, self.state, self.logs):
             path.mkdir(parents=True, exist_ok=True)
@@ -105,10 +105,10 @@ class BuildPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The host's boot, and how far its wall clock is ahead of the time since then, in ns.
+    """The host's boot, and the offset of its wall clock from the time since boot, in ns.
 
-    The difference is the same as long as nobody sets the clock: slewing (adjtimex(2)) and suspending change both
-    sides alike (clock_gettime(2), CLOCK_BOOTTIME).
+    The offset is constant as long as nobody sets the clock: slewing (adjtimex(2)) and suspending change both clocks
+    alike (clock_gettime(2), CLOCK_BOOTTIME).
     """
 
     boot: str
@@ -116,7 +116,7 @@ class Moment:
 
     @classmethod
     def now(cls) -> Self:
-        """As it is now; raises ``OSError``."""
+        """The present moment; raises ``OSError``."""
         boot = boot_id()
         for _ in range(_MOST_READINGS):
             before_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -128,18 +128,18 @@ class Moment:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """What :meth:`write` wrote; None for anything else."""
+        """The moment that :meth:`write` stored; None if the file is missing or malformed."""
         with suppress(FileNotFoundError, ValueError):
             boot, ahead_ns = path.read_text(encoding="ascii").split()
             return cls(boot, int(ahead_ns))
         return None
 
     def write(self, path: Path) -> None:
-        """Keep it; the file's date is of this moment, too."""
+        """Store the moment in a file, whose modification time then marks the same moment."""
         path.write_text(f"{self.boot} {self.ahead_ns}\n", encoding="ascii")
 
     def why_unfit(self, now: Self) -> str | None:
-        """Why files dated until this moment say nothing now; None if they do."""
+        """The reason why file dates up to this moment mean nothing now; None if they are still valid."""
         if self.boot != now.boot:
             return "the host was restarted"
         if now.ahead_ns < self.ahead_ns - _SAME_CLOCK_NS:
@@ -148,7 +148,7 @@ class Moment:
 
 
 def make_fit(places: BuildPlaces) -> None:
-    """Remove from the build directory what make could take for finished and is not; raises ``OSError``."""
+    """Remove everything from the build directory that make could wrongly take for finished; raises ``OSError``."""
     marker = places.state / _BUILDING
     unfinished = marker.exists()
     known = Moment.read(marker if unfinished else places.state / _FINISHED)
@@ -162,7 +162,7 @@ def make_fit(places: BuildPlaces) -> None:
 
 
 def begin_anew(places: BuildPlaces, why: str) -> None:
-    """Empty the build directory; that and ``why`` are told in the build log. Raises ``OSError``."""
+    """Empty the build directory, and note that and ``why`` in the build log. Raises ``OSError``."""
     left = list(places.build.iterdir())
     if left != [places.state]:
         with places.log.open("a", encoding="utf-8") as log:
@@ -170,17 +170,17 @@ def begin_anew(places: BuildPlaces, why: str) -> None:
     for path in left:
         remove_whole(path)
     places.state.mkdir()
-    # Sources that were checked out by a clock that was ahead would be compiled in every build, with a warning.
+    # Sources that were checked out while the clock was ahead would be compiled, with a warning, in every build.
     for source in _of_the_future(places.source):
         os.utime(source, follow_symlinks=False)
 
 
 @contextmanager
 def building(places: BuildPlaces) -> Iterator[None]:
-    """Have the build directory known as unfinished until make has ended by itself.
+    """Mark the build directory as unfinished until make has ended by itself.
 
-    Raises :class:`InfraError`, and empties the build directory, when the clock was set back meanwhile: make
-    may have left out what it had to compile, or what fails may be of other sources.
+    If the clock was set back meanwhile, raises :class:`InfraError` and empties the build directory: make may have left
+    out files that it had to compile, or may have failed on objects of other sources.
     """
     begun = Moment.now()
     begun.write(places.state / _BUILDING)
@@ -188,8 +188,8 @@ def building(places: BuildPlaces) -> Iterator[None]:
     try:
         yield
     except KernelFault as fault:
-        # Before 9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19) a make that fails by itself
-        # leaves half-made targets behind.
+        # Before 9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19) a failing make leaves half-made
+        # targets behind.
         rules = sources.text(places.source, "scripts/Kbuild.include") or ""
         tidy = fault.kind is not FaultKind.BUILD_TIMEOUT and ".DELETE_ON_ERROR:" in rules
         _check_clock(places, begun, log_bytes)
@@ -206,10 +206,10 @@ def _finish(state: Path) -> None:
 
 
 def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
-    """Remove links that lead out of the build and the source, and what is not a file at all; what each of them was.
+    """Remove special files and links that lead out of the build and the source; return a description of each.
 
-    Kbuild's own links lead within the two (``source``, and in modules_install ``build``). Directories in such a depth
-    that their names are too long go, too; what is left can be read and written by its owner. Raises ``OSError``.
+    Kbuild's own links stay within the two (``source``, and in modules_install ``build``). Directories whose paths are
+    too long are removed, too; the owner may then read and write all the rest. Raises ``OSError``.
     """
     removed = []
     for entry in _odd(build):
@@ -227,7 +227,7 @@ def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
 
 @contextmanager
 def blamed_on_make(build: Path) -> Iterator[None]:
-    """Raise :class:`KernelFault` where a file of the build is not there, not a file, or in nobody's reach."""
+    """Raise :class:`KernelFault` if an ``OSError`` means that make left a file missing, malformed or inaccessible."""
     try:
         yield
     except OSError as error:
@@ -239,9 +239,9 @@ def blamed_on_make(build: Path) -> Iterator[None]:
 
 
 def _check_clock(places: BuildPlaces, begun: Moment, log_bytes: int) -> None:
-    """Raise :class:`InfraError` where times of files may have misled make, by its own warnings and by what it wrote.
+    """Raise :class:`InfraError` if file dates may have misled make, judging by its warnings and by the files it wrote.
 
-    A clock that was set forward and back again leaves files that are newer than what a later commit changes. A file
+    A clock that was set forward and back again leaves files that are newer than the changes of a later commit. A file
     server may have a clock of its own.
     """
     why = begun.why_unfit(Moment.now())
@@ -260,12 +260,12 @@ def _of_the_future(directory: Path) -> list[str]:
 
 
 def _dates(directory: Path) -> Iterator[tuple[str, int]]:
-    """Every file at and below a directory with its modification time in ns; thousands in a build, 80,000 in a tree."""
+    """Each file at and below a directory with its modification time in ns; thousands in a build, 80,000 in a tree."""
     return ((one.path, one.stat(follow_symlinks=False).st_mtime_ns) for one in files_below(directory))
 
 
 def _odd(directory: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below that is neither a plain file nor a directory that can be read."""
+    """Each entry below that is too deep, or neither a file nor a directory; the owner gets access to all others."""
     longest = len(os.fsencode(directory)) + _LONGEST_BYTES
     _let_us(directory, directory.stat().st_mode, stat.S_IRWXU)
     below = [os.fspath(directory)]
@@ -282,18 +282,18 @@ def _odd(directory: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _let_us(path: os.PathLike[str], mode: int, rights: int) -> None:
-    """Let the owner do that: a rule may take it from a directory. Nothing else is at work there meanwhile."""
+    """Give the owner these rights: a makefile's rule may have taken them away. Nothing else runs there meanwhile."""
     if mode & rights != rights:
         Path(path).chmod(stat.S_IMODE(mode) | rights)
 
 
 _NO_ROOM_BYTES = 32 << 20
-# What variables name as programs, in a person's own directory it may be.
+# The make variables that name programs; a program may be in a user's own directory, so the sandbox has to show it.
 _COMMANDS = ("CC", "HOSTCC", "LD")
-_SIGNALLED = 128  # and the signal's number: what sh(1) says of the command that it ran; make itself ends with 2 at most
+_SIGNALLED = 128  # plus the signal's number: sh(1)'s exit status of a command that it ended; make's own is at most 2
 _TAIL_LINES = 12
 _LINE_CHARACTERS = 300
-# The best first.
+# The most telling pattern first.
 _ERRORS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -307,29 +307,29 @@ _ERRORS = tuple(
         r"\*\*\* \[",  # make[2]: *** [file:line: target] Error 1
     )
 )
-# "  CC      fs/readdir.o": what other jobs of a parallel make do meanwhile (scripts/Kbuild.include, quiet_cmd).
+# "  CC      fs/readdir.o": progress of other jobs of a parallel make (scripts/Kbuild.include, quiet_cmd).
 _PROGRESS = re.compile(r"^  [A-Z][A-Z0-9_]* +(\[M\] +)?\S+$")
-# A diagnosis of the source itself, by the compiler, the assembler or scripts/kconfig/conf, in a file of the tree.
-# Not "fatal error": that is a header which this host lacks, or gcc's own end.
+# An error in a source file of the tree, as reported by the compiler, the assembler or scripts/kconfig/conf. "fatal
+# error" is left out: it means that this host lacks a header, or that gcc itself failed.
 _DIAGNOSIS = re.compile(
     r"(?!/)[^\s:]+:\d+(:\d+)?: (error|Error): |(?!/)(\S*/)?Kconfig(?!\.include)[\w.]*:\d+: ?(?!warning)\w"
 )
-# What make says of a recipe; a make that has failed below it is told as Error 2.
+# make's message about a failed recipe; the makes above a failed one report Error 2.
 _MAKE = re.compile(r"make(\[\d+\])?: \*\*\* ")
 _MAKE_GOES_ON = re.compile(r"Waiting for unfinished jobs|Deleting file |\[.*\] Error 2$")
-# Host programs and gcc's plugins are made with this host's headers and libraries, which no key of a kernel names.
+# Host programs and gcc plugins are built with this host's headers and libraries, which are not part of a kernel's key.
 _KERNELS_OWN = re.compile(
     r"\[(?!.*(Makefile\.(host|userprogs)|\btools/|scripts/gcc-plugins))"
     r"[^:]+:\d+: (?!scripts/|certs/|usr/)\S+(\.(o|s|lds)|config)\] Error 1$"
 )
 _CCACHE_ERROR = re.compile(r"^ccache: error: .*", re.MULTILINE)
-# make's and gcc's words for SIGKILL and SIGTERM, strsignal(3), or the shell's exit status 128 + n.
+# SIGKILL and SIGTERM as make and gcc report them (strsignal(3)), or the shell's exit status 128 + n.
 _ENDED = re.compile(
     r"^make(\[\d+\])?: \*\*\* \[.*\] (Killed|Terminated|Error 137|Error 143)$"
     r"|^.*\b(Killed|Terminated) signal terminated program .*$",
     re.MULTILINE,
 )
-# What compilers, make and shells say when memory, disk, time or the build directory is at fault.
+# Messages of compilers, make and shells when memory, disk, time or the build directory is at fault.
 _NOT_THE_SOURCES = re.compile(
     r"internal compiler error|confused by earlier errors|fatal error|\bsignal\b.*\bterminated|core dumped"
     r"|\bkilled\b|\bterminated\b|\baborted\b|segmentation fault|bus error|illegal instruction|\bccache: "
@@ -345,8 +345,8 @@ _NOT_THE_SOURCES = re.compile(
 class Make:
     """make in ``places.source`` for ``places.build``, with these variables, until the deadline.
 
-    ``environment`` is added to that of make and all that it starts. ``sandboxed``, they see no more of this host than
-    the system's programs, the source, the build directory and ccache's, of which the last two can be written.
+    ``environment`` is added to that of make and its children. If ``sandboxed``, they see only the system's programs,
+    the source, the build directory and ccache's directory, and can write only to the latter two.
     """
 
     places: BuildPlaces
@@ -357,10 +357,11 @@ class Make:
     sandboxed: bool = True
 
     def run(self, stage: Stage, *goals: str, variables: Mapping[str, str] | None = None) -> None:
-        """Make the goals; the output is added to ``build.log``.
+        """Make the goals; the output is appended to ``build.log``.
 
-        Raises :class:`KernelFault` with the first real error, or :class:`InfraError` when the host
-        ran out of room or memory meanwhile or has no make or no sandbox.
+        Raises :class:`KernelFault` with the first real error, or for leftovers (:func:`remove_strays`);
+        :class:`InfraError` if the host is at fault: no room or memory, a signal from outside, ccache's own trouble, no
+        make or no sandbox.
         """
         try:
             self._run(stage, goals, variables or {})
@@ -371,7 +372,7 @@ class Make:
             raise KernelFault(stage, FaultKind.BUILD_ERROR, reason, strays[:5])
 
     def try_program(self, *argv: str | Path) -> None:
-        """Run a program of this host as make runs it, whatever becomes of it; the output is added to ``build.log``."""
+        """Run a program of this host as make runs it, ignoring its failure; the output is appended to ``build.log``."""
         with suppress(process.CommandMissing, process.CommandTimeout, process.CommandFailed):
             self._run_command(argv)
 
@@ -415,7 +416,7 @@ class Make:
             raise KernelFault(stage, kind, found.reason, found.tail) from error
 
     def _raise_for_host(self, lines: Sequence[str], exit_status: int, oom_kills: int) -> None:
-        """Raise :class:`InfraError` when the failure may well be the host's."""
+        """Raise :class:`InfraError` if the failure may well be the host's."""
         for path in (self.places.build, self.places.logs, Path(tempfile.gettempdir())):
             if shutil.disk_usage(path).free < _NO_ROOM_BYTES:
                 raise InfraError(f"no room left in {path}: the kernel build failed", "make room, then resume")
@@ -428,7 +429,7 @@ class Make:
             raise InfraError(f"there is no sandbox for make: {trouble}", "bisector doctor")
         if self.sandboxed and build_user.build_user() is not None:
             try:
-                sandbox.check(*self._sandbox.programs)  # root's make may not run what root may
+                sandbox.check(*self._sandbox.programs)  # make runs as another user, who may be barred from these
             except UserError as error:
                 raise InfraError(error.message, error.hint) from error
         output, log = "\n".join(lines), self.places.log
@@ -440,7 +441,7 @@ class Make:
 
     @contextmanager
     def _handed_over(self, box: sandbox.Sandbox | None) -> Iterator[None]:
-        """Have all places be those of the user that make runs as, for root's sandbox is another user's."""
+        """Make the user that make runs as the owner of all writable places: root's sandbox runs as another user."""
         if box is None:
             build_user.take_back(self.places.build)
             yield
@@ -455,14 +456,14 @@ class Make:
 
 @dataclass(frozen=True, slots=True)
 class BuildError:
-    """The line that names the error and the lines from it on."""
+    """The line that names the error, and the lines from there on."""
 
     reason: str
     tail: tuple[str, ...]
 
 
 def first_error(output: str, source: Path, build: Path) -> BuildError:
-    """The best error line of make's output, with paths relative to the source tree."""
+    """The most telling error line of make's output, with paths relative to the source tree."""
     lines = _telling_lines(output, source, build)
     for pattern in _ERRORS:
         for number, line in enumerate(lines):
@@ -474,8 +475,8 @@ def first_error(output: str, source: Path, build: Path) -> BuildError:
 def surely_of_the_source(output: str, source: Path, build: Path) -> bool:
     """Whether make's output proves that this source fails with this compiler on any host, at any time.
 
-    Every recipe that failed is one that compiles kernel code, the compiler (or Kconfig) named a line of the
-    tree, and nothing that the host might have to do with is mentioned anywhere. When in doubt, no.
+    Every failed recipe compiles kernel code, the compiler (or Kconfig) named a line of the tree, and the output
+    mentions nothing that the host might be responsible for. If in doubt, False.
     """
     lines = _telling_lines(output, source, build)
     said_by_make = [line[match.end() :] for line in lines if (match := _MAKE.match(line))]
@@ -489,7 +490,7 @@ def surely_of_the_source(output: str, source: Path, build: Path) -> bool:
 
 
 def _oom_kills() -> int:
-    """How many processes the kernel has killed for memory since the host's boot (/proc/vmstat)."""
+    """How many processes the kernel has killed for lack of memory since the host's boot (/proc/vmstat)."""
     with suppress(OSError):
         counters = dict(line.split() for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines())
         return int(counters.get("oom_kill", 0))
@@ -497,7 +498,7 @@ def _oom_kills() -> int:
 
 
 def _telling_lines(output: str, source: Path, build: Path) -> list[str]:
-    """What is not progress, without the source tree's path: absolute, or relative to the build, as ccache has it."""
+    """The output without progress lines and the source tree's path: absolute, or relative to the build (by ccache)."""
     lines = [line.rstrip() for line in output.splitlines() if line.strip() and _PROGRESS.match(line) is None]
     for prefix in (f"{source}/", f"{os.path.relpath(source, build)}/"):
         lines = [line.replace(prefix, "") for line in lines]

@@ -1,8 +1,8 @@
-"""Built kernels, and failures to build, kept by what they were made from; the least recently used go first.
+"""The cache of built kernels and of failures to build, by key; the least recently used entries are removed first.
 
-One directory for each key. An entry appears and disappears by one rename, so any number of processes may share a cache
-without a lock. A kept kernel goes between the caches of two machines as a tar archive of its entry; what is unpacked is
-looked at as any other entry: the record has digests of itself and of the files.
+Each key has one directory. An entry appears and disappears by one rename, so any number of processes may share a cache
+without a lock. A kept kernel travels between the caches of two machines as a tar archive of its entry. An unpacked
+entry is verified like any other: the record has digests of itself and of the files.
 """
 
 import errno
@@ -30,8 +30,8 @@ from bisector.kernel.sources import Sources
 
 IMAGE, CONFIG, DEFCONFIG, MODULES = "bzImage", "kernel.config", "kernel.defconfig", "modules.ext4"
 _RECORD, _SOURCES, _LOG = "entry.json", "sources.gz", "build.log"
-_CHECKED = "checked"  # of this machine alone: a kernel that goes to another one goes without
-# All that an entry of a kernel may have, and how large each may be: product.py has the reasons.
+_CHECKED = "checked"  # never sent to another machine: it is a statement about this one
+# All files that a kernel's entry may have, and the maximum size of each; product.py has the reasons.
 _KERNEL_FILES: Mapping[str, int] = {
     IMAGE: 1 << 30,
     CONFIG: 16 << 20,
@@ -44,15 +44,15 @@ _SCHEMA = 2
 _LONGEST_LOG_BYTES = 4 << 20
 _TEMPORARY = ".tmp-"
 _ABANDONED_AFTER_S = 24 * 3600.0
-# A kernel somebody found or stored this recently may be about to boot: it outlives the limit.
+# A kernel that was found or stored this recently may be about to boot, so the size limit does not remove it.
 _IN_USE_S = 2 * 3600.0
-# As a builder makes them; it comes over the network, and is the name of a directory.
+# The form of the builder's keys; a key may arrive over the network, and it becomes the name of a directory.
 _KEY = re.compile(r"[0-9a-f]{32}-(?:[0-9a-f]{40}|[0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
 class BuildFailure:
-    """A source that does not build: the fault, and the log of the build that found it."""
+    """A source that does not build: the fault, and the log of that build."""
 
     key: str
     fault: Fault
@@ -61,7 +61,7 @@ class BuildFailure:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What is written of an entry: its kernel, or how its source fails, and the SHA-256 of its files by their names."""
+    """The stored record of an entry: a kernel or the fault of its source, and the SHA-256 of each file by name."""
 
     key: str
     sha256: dict[str, str]
@@ -71,7 +71,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True)
 class KeptEntry:
-    """What is kept under a key: the release of a kernel or, empty, a failure; last used in seconds since 1970."""
+    """An entry of the cache: its ``release`` (empty for a failure) and when it was last used, in seconds since 1970."""
 
     key: str
     release: str
@@ -81,32 +81,32 @@ class KeptEntry:
 
 @dataclass(frozen=True, slots=True)
 class KernelCache:
-    """The kernels under ``root``, ``limit_bytes`` in all; :class:`InfraError` when it cannot be read or written."""
+    """The kernels under ``root``, ``limit_bytes`` in all; methods raise :class:`InfraError` if file access fails."""
 
     root: Path
     limit_bytes: int
 
     def find(self, key: str) -> Kernel | None:
-        """The kernel of this key, its image checked against its digest; a damaged one is dropped."""
+        """The undamaged kernel of this key, or None; a damaged entry is removed."""
         kept = self._kept(key)
         return kept if isinstance(kept, Kernel) else None
 
     def find_failure(self, key: str) -> BuildFailure | None:
-        """How the source of this key fails to build, if that is known."""
+        """The known failure to build of this key's source, or None."""
         kept = self._kept(key)
         return kept if isinstance(kept, BuildFailure) else None
 
     def newest_image(self) -> Path | None:
-        """The bootable image that was stored or found last, if any is kept."""
+        """The bootable image that was stored or found last; None if none is kept."""
         with self._troubles():
             images = list(self.root.glob(f"[!{_TEMPORARY[0]}]*/{IMAGE}"))
             return max(images, key=lambda image: image.parent.stat().st_mtime, default=None)
 
     def store(self, kernel: Kernel, read: Sources | None = None, short_config: bytes | None = None) -> Kernel:
-        """Copy a kernel in and answer the kept one; when another process was first, its own.
+        """Copy a kernel into the cache and return the kept one, which is another process's if that was faster.
 
-        It takes the place of a failure of the same key, which it disproves. ``read`` is what its build read, and
-        ``short_config`` its .config as ``make savedefconfig`` writes it, as far as they are known.
+        The kernel replaces a failure of the same key, which it disproves. ``read`` lists the files that its build read,
+        and ``short_config`` is its .config as ``make savedefconfig`` writes it; each is None if unknown.
         """
         with self._made() as new:
             if read is not None:
@@ -126,19 +126,19 @@ class KernelCache:
         """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""
         with self._made() as new:
             log = failure.log.read_bytes()
-            if len(log) > _LONGEST_LOG_BYTES:  # make's last words are at the end, and the error itself is in the fault
+            if len(log) > _LONGEST_LOG_BYTES:  # make's last words are at the end; the error itself is in the fault
                 log = b"[the beginning was not kept]\n" + log[-_LONGEST_LOG_BYTES:].partition(b"\n")[2]
             (new / _LOG).write_bytes(log)
             _write_record(new, _Record(failure.key, _sums([new / _LOG]), fault=failure.fault))
             self._publish(new, failure.key, Kernel | BuildFailure)
 
     def content(self, key: str) -> str:
-        """The digest of what is loaded of the kernel of this key, which is undamaged; empty when there is none."""
+        """The digest of this key's kernel (``content_sha256``), checked for damage; empty if no kernel is kept."""
         kept = self.find(key) if _KEY.fullmatch(key) else None
         return "" if kept is None else kept.content_sha256
 
     def pack(self, key: str) -> bytes:
-        """The kernel of a key as an archive. Raises :class:`InfraError` when there is none, and ``OSError``."""
+        """The kernel of a key as an archive. Raises :class:`InfraError` if it is not kept, and ``OSError``."""
         if not self.content(key):
             raise InfraError(f"no kernel of the key {key} is kept")
         buffer = io.BytesIO()
@@ -152,9 +152,9 @@ class KernelCache:
         return buffer.getvalue()
 
     def unpack(self, key: str, packed: bytes) -> None:
-        """Keep the kernel of an archive that arrived, in place of any other of its key.
+        """Keep the kernel of a received archive, in place of any other entry of its key.
 
-        Raises :class:`InfraError` for anything that is not a whole kernel of that key, and ``OSError``.
+        Raises :class:`InfraError` for anything but a complete kernel of that key, and ``OSError``.
         """
         if _KEY.fullmatch(key) is None:
             raise InfraError(f"{key!r} is not a key of a kernel")
@@ -165,7 +165,7 @@ class KernelCache:
                         content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
                         if content is None or member.size > _KERNEL_FILES.get(member.name, -1):
                             raise InfraError(f"{member.name[:80]!r} is not a file of a kernel")
-                        with content, (new / member.name).open("xb") as file:  # each name once
+                        with content, (new / member.name).open("xb") as file:  # raises for a name that occurs twice
                             shutil.copyfileobj(content, file)
             except tarfile.TarError as error:
                 raise InfraError(f"the kernel {key} cannot be unpacked: {error}") from error
@@ -174,7 +174,7 @@ class KernelCache:
             self._publish(new, key, respected=())
 
     def keys(self, prefix: str) -> tuple[str, ...]:
-        """The keys that begin so, the last used first."""
+        """The keys with this prefix, the most recently used first."""
         with self._troubles():
             if not self.root.is_dir():
                 return ()
@@ -183,29 +183,29 @@ class KernelCache:
             return tuple(entry.name for entry in sorted(found, key=lambda entry: _age_s(entry, now)))
 
     def kernels(self, prefix: str) -> frozenset[str]:
-        """The keys of kernels that begin so: those of failures are left out."""
+        """The keys with this prefix that have a kernel, not a failure."""
         with self._troubles():
             return frozenset(path.parent.name for path in self.root.glob(f"{prefix}*/{IMAGE}"))
 
     def sources(self, key: str) -> Sources | None:
-        """What the build of this key's kernel read; None when that is not known."""
+        """The files that the build of this key's kernel read; None if they are not known."""
         with self._troubles(), suppress(FileNotFoundError, NotADirectoryError):
             return Sources.unpacked((self.root / key / _SOURCES).read_bytes())
         return None
 
     def is_checked(self, kernel: Kernel) -> bool:
-        """Whether it is kept, and came of its sources again when it was built apart from all others."""
+        """Whether the kernel is kept, and :meth:`mark_checked` was called for it."""
         with self._troubles(), suppress(FileNotFoundError, NotADirectoryError):
             return (self.root / kernel.key / _CHECKED).read_bytes() == kernel.content_sha256.encode()
         return False
 
     def mark_checked(self, kernel: Kernel) -> None:
-        """Keep that it did, for as long as it is kept itself."""
+        """Record, for as long as the kernel is kept, that an independent build of its sources gave the same kernel."""
         with self._troubles(), suppress(FileNotFoundError):
             write_whole(self.root / kernel.key / _CHECKED, kernel.content_sha256.encode())
 
     def contents(self) -> tuple[KeptEntry, ...]:
-        """Everything that is kept, the last used first; images are not read."""
+        """All entries, the most recently used first; images are not read."""
         found = []
         for key in self.keys(""):
             directory, release = self.root / key, ""
@@ -217,9 +217,9 @@ class KernelCache:
         return tuple(found)
 
     def clear(self, *, spare_used: bool) -> int:
-        """Drop everything, or with ``spare_used`` what was not used lately: some run may be about to boot it.
+        """Remove all entries, or with ``spare_used`` those not used lately, as a run may be about to boot the others.
 
-        The answer is how many entries were dropped.
+        Returns the number of removed entries.
         """
         now = time.time()
         dropped = 0
@@ -249,7 +249,7 @@ class KernelCache:
 
     @contextmanager
     def _made(self) -> Iterator[Path]:
-        """A directory for an entry that is to be published; room is made for it afterwards."""
+        """A temporary directory for a new entry; afterwards old entries are removed to stay within the limit."""
         with self._troubles():
             self.root.mkdir(parents=True, exist_ok=True)
             new = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self.root))
@@ -257,7 +257,7 @@ class KernelCache:
                 yield new
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-            # Drop what killed processes left and, above the limit, the least recently used.
+            # Remove leftovers of killed processes and, above the limit, the least recently used entries.
             now = time.time()
             self._let_age(now)
             for left in self.root.glob(f"{_TEMPORARY}*"):
@@ -279,7 +279,7 @@ class KernelCache:
             ) from error
 
     def _publish(self, new: Path, key: str, respected: type[Kernel] | UnionType | tuple[()]) -> Path:
-        """Give an entry its place, unless one of a ``respected`` kind is there; its directory."""
+        """Rename an entry to its place, unless an entry of a ``respected`` type is there; return the directory."""
         for path in new.iterdir():
             sync(path)  # a rename that outlives its data would be a damaged entry
         new.chmod(0o755)
@@ -295,7 +295,7 @@ class KernelCache:
             self._drop(directory)
 
     def _let_age(self, now: float) -> None:
-        """Date what is of the future at this moment: by a clock that was ahead it would be in use for ever."""
+        """Date entries from the future as of now: if the clock was ahead, they would count as in use for ever."""
         for path in self.root.glob("*"):
             if _age_s(path, now) < 0:
                 with suppress(FileNotFoundError):  # another process dropped it this moment
@@ -312,7 +312,7 @@ class KernelCache:
 
 
 def read_entry(directory: Path, key: str) -> Kernel | BuildFailure | None:
-    """What the directory holds, or None for anything that a complete entry of this key is not."""
+    """The kernel or failure in a directory; None unless it is a complete, undamaged entry of this key."""
     with suppress(FileNotFoundError, ValueError, msgspec.MsgspecError):
         record = _read_record(directory)
         if record.key != key or record.sha256 != _sums(directory / Path(name).name for name in record.sha256):
@@ -334,13 +334,13 @@ def _sums(files: Iterable[Path]) -> dict[str, str]:
 
 
 def _write_record(directory: Path, record: _Record) -> None:
-    """A line with the schema and the digest of the rest, and the record as JSON."""
+    """Write a line with the schema and the digest of the rest, and the record as JSON."""
     body = msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=1)
     write_whole(directory / _RECORD, _head(body) + body)
 
 
 def _read_record(directory: Path) -> _Record:
-    """The record; raises ``ValueError`` and ``MsgspecError`` where it is not what was written."""
+    """Read a record; raises ``ValueError`` or ``MsgspecError`` if it was changed since it was written."""
     head, end, body = (directory / _RECORD).read_bytes().partition(b"\n")
     if head + end != _head(body):
         raise ValueError(f"{directory / _RECORD} was changed since it was written")
@@ -359,7 +359,7 @@ def _age_s(path: Path, now: float) -> float:
 
 
 def _size_bytes(entry: Path) -> int:
-    """What its files take; less or nothing of an entry that another process drops this moment."""
+    """The total size of an entry's files; too low if another process removes the entry meanwhile."""
     total = 0
     with suppress(FileNotFoundError):
         for path in entry.iterdir():

@@ -1,8 +1,8 @@
-"""Kernel configuration as text: base, fragments, what was asked for and what was obtained.
+"""Kernel configuration as text: base, fragments, requested and obtained options.
 
 The syntax is that of ``.config`` (Documentation/kbuild/kconfig.rst), read as Kconfig reads it (``conf_read_simple()``
-and ``conf_set_sym_val()`` in scripts/kconfig/confdata.c). What Kconfig passes over with a warning is refused in a
-person's file. Nothing here runs Kconfig; see ``build``.
+and ``conf_set_sym_val()`` in scripts/kconfig/confdata.c). Lines that Kconfig ignores with a warning are errors in a
+user's file. Kconfig itself is run by ``build``, not here.
 """
 
 import difflib
@@ -27,16 +27,16 @@ _MOST_NAMED = 6
 _GZIP_MAGIC = b"\x1f\x8b"
 _NOT_SET = re.compile(r"# (CONFIG_\w+) is not set")
 _OPTION = re.compile(r"(CONFIG_\w+)=(.*)")
-# What Kconfig takes of a value: of one of the three letters nothing that follows, of a string all up to its end. Of a
-# number it takes no comment, which is cut here.
+# The part of a value that Kconfig uses: of y, m or n only the letter, of a string everything up to its closing quote.
+# Kconfig accepts no comment after a number; it is cut off here.
 _VALUE = re.compile(r'([ymn]).*|("(?:\\.|[^"\\])*").*|(-?\d+|(?:0[xX])?[0-9a-fA-F]+)(?:\s+#.*)?')
 _NUMBER = re.compile(r"-?\d+|(0[xX])[0-9a-fA-F]+")
 _DEFINED = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.MULTILINE)
-# In a fragment: what follows need not be known to every tree, until the next mark. Comments to Kconfig.
+# Comments to Kconfig; in a fragment, the options after "optional" may be unknown to a tree, until the next mark.
 _MARK = re.compile(r"#: (optional|required)\s*")
 _HEADER = re.compile(r"^# Linux/(\w+) .*Configuration", re.MULTILINE)
 
-# Options that only another architecture's configuration sets; the words are the kernel's.
+# Options that only another architecture's configuration sets; the values are the kernel's names.
 _FOREIGN = {
     "CONFIG_ARM64": "arm64",
     "CONFIG_ARM": "arm",
@@ -52,7 +52,7 @@ _FOREIGN = {
 }
 
 
-# Options for finding bugs that cost so much at run time that a figure may be theirs, and what each has the kernel do
+# Options for finding bugs that cost so much at run time that they may dominate a figure, and their effect
 # (lib/Kconfig.debug, lib/Kconfig.*san, and the Kconfig files of file systems and drivers).
 _COSTLY = {
     "CONFIG_KASAN": "checks each memory access",
@@ -86,14 +86,14 @@ _COSTLY = {
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A configuration fragment; a tree need not know its ``optional`` options, and nothing stands on them."""
+    """A configuration fragment; trees may lack its ``optional`` options, and nothing depends on these."""
 
     options: Mapping[str, str]
     optional: frozenset[str]
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Options and marks of a file: after a line ``#: optional`` all are, until one that is ``#: required``."""
+        """Parse a file: options after a line ``#: optional`` are optional, until a line ``#: required``."""
         optional: dict[str, bool] = {}
         now = False
         for line in _lines(text):
@@ -105,19 +105,19 @@ class Fragment:
 
 
 def parse(text: str) -> Options:
-    """Each option's last value, ``n`` when it is not set; other lines mean nothing."""
+    """Each option's last value, ``n`` if it is not set; other lines are ignored."""
     return merge(map(_option, _lines(text)))
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Without what is at their ends, a carriage return among it."""
+    """The lines without trailing white space, such as a carriage return."""
     return (line.rstrip() for line in text.split("\n"))
 
 
 def merge(layers: Iterable[Mapping[str, str]]) -> Options:
-    """One set of options; a later layer wins.
+    """One set of options from several; a later layer wins.
 
-    A value that is set again moves to the end: of two members of a choice Kconfig takes the one that is set last.
+    An option that is set again moves to the end: of two members of a choice Kconfig takes the one that is set last.
     """
     merged: Options = {}
     for layer in layers:
@@ -128,12 +128,12 @@ def merge(layers: Iterable[Mapping[str, str]]) -> Options:
 
 
 def costly(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The options for finding bugs that are on and cost much at run time, and what each has the kernel do."""
+    """The enabled options for finding bugs that cost much at run time, and the effect of each."""
     return tuple((name, does) for name, does in _COSTLY.items() if options.get(name) == "y")
 
 
 def lines(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The options for a person, as ``CONFIG_X=y``."""
+    """The options for display, as ``CONFIG_X=y``."""
     return tuple(f"{name}={value}" for name, value in options.items())
 
 
@@ -145,9 +145,9 @@ def render(options: Mapping[str, str]) -> str:
 
 
 def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, ...]:
-    """What was asked for and is not so, as ``CONFIG_X=y``, in the order it was asked for.
+    """The requested options that were not obtained, as ``CONFIG_X=y``, in the order of the request.
 
-    An option that is not there says what ``n`` and an empty string say.
+    A missing option counts as ``n``, or as the empty string if that is requested.
     """
     return tuple(
         f"{name}={value}"
@@ -157,22 +157,22 @@ def unmet(asked: Mapping[str, str], obtained: Mapping[str, str]) -> tuple[str, .
 
 
 def _same(asked: str, obtained: str) -> bool:
-    """Kconfig puts 0x before a number of an option that is hexadecimal, and keeps one that is there."""
+    """Whether both values mean the same to Kconfig, which adds a missing 0x to the number of a hexadecimal option."""
     numbers = [int(one[0], 16 if one[1] else 10) for one in map(_NUMBER.fullmatch, (asked, obtained)) if one]
     return obtained in (asked, f"0x{asked}") or (len(numbers) > 1 and numbers[0] == numbers[1])
 
 
 def optional(fragments: Iterable[Fragment]) -> frozenset[str]:
-    """The options that are not missed in a tree that does not know them: no fragment requires them."""
+    """The options that a tree may lack: no fragment requires them."""
     fragments = tuple(fragments)
     required = (fragment.options.keys() - fragment.optional for fragment in fragments)
     return frozenset().union(*(fragment.optional for fragment in fragments)).difference(*required)
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """Each option that is not the same in two effective configurations: its name and both values, by name.
+    """Each option that differs between two effective configurations, sorted by name: its name and both values.
 
-    An option that one of them does not mention is ``n`` there, which is how the build sees it.
+    An option that one of them does not mention counts as ``n``, as in the build.
     """
     names = sorted(before.keys() | after.keys())
     both = ((name, before.get(name, NOT_SET), after.get(name, NOT_SET)) for name in names)
@@ -180,26 +180,26 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[tu
 
 
 def has_modules(options: Mapping[str, str]) -> bool:
-    """Whether a kernel of this effective configuration has modules."""
+    """Whether a kernel with this effective configuration has modules."""
     return options.get("CONFIG_MODULES") == "y" and "m" in options.values()
 
 
 def read_effective(path: Path) -> Options:
-    """What Kconfig made, options by name; a string in it may be in any encoding. Raises :class:`OSError`."""
+    """The options in a file that Kconfig wrote; its strings may be in any encoding. Raises :class:`OSError`."""
     return parse(sources.whole(path, MOST_BYTES).decode(errors="replace"))
 
 
 def symbols(source: Path) -> frozenset[str]:
-    """The names of all options that the Kconfig files of a source tree define, as ``CONFIG_X``."""
+    """The names of all options that a source tree's Kconfig files define, as ``CONFIG_X``."""
     files = (entry.path for entry in files_below(source) if entry.name.startswith("Kconfig"))
     texts = (sources.text(source, path) or "" for path in files)
     return frozenset(f"CONFIG_{name}" for text in texts for name in _DEFINED.findall(text))
 
 
 def read_base(path: Path) -> str:
-    """A person's .config, plain or gzipped as /proc/config.gz.
+    """The text of a user's .config, plain or gzipped like /proc/config.gz.
 
-    Raises :class:`UserError` when it cannot be read, holds no options or is for another architecture.
+    Raises :class:`UserError` if it cannot be read, holds no options or is for another architecture.
     """
     text = _read(path, "base .config", need="CONFIG_")
     if foreign := foreign_architecture(text):
@@ -211,9 +211,9 @@ def read_base(path: Path) -> str:
 
 
 def foreign_architecture(text: str) -> str | None:
-    """The architecture a configuration is for when that is not x86_64.
+    """The architecture that a configuration is for, None if that is x86_64.
 
-    A short one (``make savedefconfig``) may name none; it is for the one whose own options it has, else the host's.
+    A short one (``make savedefconfig``) may name none: then it is the one whose own options are set, else the host's.
     """
     options = parse(text)
     if options.get("CONFIG_X86_64") == "y":
@@ -227,14 +227,14 @@ def foreign_architecture(text: str) -> str | None:
             return None
         own = (words for name, words in _FOREIGN.items() if any(one.startswith(f"{name}_") for one in options))
         return next(own, None)
-    # A complete file of Kconfig's own making has CONFIG_X86_64=y, or is not for x86_64.
+    # A complete file written by Kconfig for x86_64 has CONFIG_X86_64=y.
     return "32-bit x86" if header[1] in ("x86", "i386") else header[1]
 
 
 def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...]:
-    """The fragments: a bare name is the tool's own ``NAME.config`` in ``directory``, else it is a person's path.
+    """The fragments: a bare name means the tool's own ``NAME.config`` in ``directory``, one with a slash is a path.
 
-    Raises :class:`UserError` for a fragment that does not exist, and names those that do.
+    Raises :class:`UserError` for a fragment that does not exist, and lists the existing ones.
     """
     return tuple(
         read_fragment(Path(name).expanduser() if "/" in name else own_fragment(directory, name)) for name in names
@@ -242,12 +242,12 @@ def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...
 
 
 def read_fragment(path: Path) -> Fragment:
-    """The fragment in a file; raises :class:`UserError` for one that cannot be read."""
+    """The fragment in a file; raises :class:`UserError` if it cannot be read."""
     return Fragment.read(_read(path, "configuration fragment"))
 
 
 def own_fragment(directory: Path, name: str) -> Path:
-    """The tool's own fragment of a name; raises :class:`UserError` where there is none, and names those that are."""
+    """The path of the tool's own fragment of this name; if there is none, the :class:`UserError` lists all."""
     path = directory / f"{name.removesuffix('.config')}.config"
     if not path.is_file():
         known = sorted(found.stem for found in directory.glob("*.config"))
@@ -261,7 +261,7 @@ def own_fragment(directory: Path, name: str) -> Path:
 
 
 def _read(path: Path, what: str, need: str = "") -> str:
-    """The text; raises :class:`UserError` where it is not a configuration, for the first line Kconfig does not take."""
+    """The text of a configuration; raises :class:`UserError` for the first line that Kconfig does not accept."""
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
@@ -270,7 +270,7 @@ def _read(path: Path, what: str, need: str = "") -> str:
         raise UserError(f"{what} {path}: {reason}") from error
     if b"\0" in data:
         raise UserError(f"{what} {path}: not a text file")
-    # A string may be in any encoding, and Kconfig asks for none; an editor may have put a byte order mark first.
+    # A string may be in any encoding, which Kconfig does not check; an editor may have added a byte order mark.
     text = data.decode("utf-8-sig", errors="replace")
     if need not in text:
         raise UserError(
@@ -300,13 +300,13 @@ def _option(line: str) -> Options:
 
 
 def check_fragment(file: Path, unmet: Iterable[str], config: Path, without: Path | None) -> None:
-    """Raise :class:`UserError` for a fragment that does not have its way, or changes nothing.
+    """Raise :class:`UserError` for a fragment with an option that is not obtained, or one that changes nothing.
 
-    Kconfig drops without a word what depends on something that is off, and the member of a choice of which another one
-    is set (Documentation/kbuild/kconfig-language.rst, "Menu dependencies"): the kernel would have a false name.
+    Kconfig silently drops an option whose dependencies are off, and a member of a choice if another member is set
+    (Documentation/kbuild/kconfig-language.rst, "Menu dependencies"). The kernel's name would then be false.
 
-    ``unmet`` is what was asked for in all and not obtained in the effective configuration ``config``; ``without`` is
-    that without the fragment, where there is one.
+    ``unmet`` are all requested options that are not in the effective configuration ``config``; ``without`` is the
+    effective configuration without the fragment, None if there is none.
     """
 
     def listed(named: Sequence[str]) -> str:

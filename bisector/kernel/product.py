@@ -1,14 +1,14 @@
-"""What make has made: the image and its modules, looked at before they are believed, and what tells two kernels apart.
+"""The kernel that make built: its image and modules, checked before use, and digests that tell two kernels apart.
 
-Modules are installed by the tree's own rules, and the guest gets them on a read-only file system of their own.
+Modules are installed by the tree's own rules; the guest gets them on a separate read-only file system.
 
-Kernels of equal digests run the same code on the same data. A bzImage is vmlinux, compressed, behind code that unpacks
-it (Documentation/x86/boot.rst), and compressed text of another version has another length. So vmlinux is compared
-before it is compressed, and the code around it before it is linked: ELF files (elf(5)), of which the loaded sections
-count, in an object file or module also relocations and symbols, but not the texts that say which version this is.
+Kernels with equal digests run the same code on the same data. A bzImage is vmlinux, compressed, behind code that
+unpacks it (Documentation/x86/boot.rst), and the compressed length changes with the version text. So vmlinux is compared
+before it is compressed, and the code around it before it is linked. Both are ELF files (elf(5)): the loaded sections
+count, in an object file or module also relocations and symbols, but not the texts that name the version.
 
 pyelftools 0.33 is not used: it takes 2.7 s instead of 0.2 s for the thousand images of 90 sections that a tree can put
-into its data, does not see that a section is cut short, and raises OverflowError for some damaged files.
+into its data, does not notice a section that is cut short, and raises OverflowError for some damaged files.
 """
 
 import errno
@@ -37,18 +37,18 @@ IMAGE = Path("arch/x86/boot/bzImage")
 _VMLINUX = Path("vmlinux")
 _RELEASE = Path("include/config/kernel.release")
 _NEEDED = (IMAGE, _VMLINUX, _RELEASE, CONFIG)
-# What is copied or read as a whole: a sparse file takes no room on the disk until that is done. An image is smaller
-# than the addresses of a kernel, 1 GiB (KERNEL_IMAGE_SIZE); a distribution's modules, stripped, have 0.5 GB.
+# Limits for files that are copied or read as a whole: a sparse file takes no room on the disk until then. An image is
+# smaller than a kernel's address range, 1 GiB (KERNEL_IMAGE_SIZE); a distribution's stripped modules take 0.5 GB.
 _MOST_BYTES = {IMAGE: 1 << 30, CONFIG: kconfig.MOST_BYTES, _RELEASE: 4096}
 _MOST_MODULES_BYTES = 16 << 30
-# A kernel's name has 64 letters at most (uts_len in the kernel's Makefile).
+# A kernel's release has at most 64 letters (uts_len in the kernel's Makefile).
 _PLAIN_RELEASE = re.compile(r"\w[!-.0-~]{0,63}", re.ASCII)
 _QUOTED = 80
 _STAGING = ".bisector-modules"
 _LIST = "modules.dep"
-# Where depmod is tried, and for a release that it takes for one.
+# The directory in which depmod is tried, and a name that it accepts as a release.
 _TRIED, _TRIED_RELEASE = ".bisector-depmod", "1.0"
-# Features that a kernel of 2017 mounts, whatever the host's e2fsprogs prefers; no journal, nothing is ever written.
+# Features that a kernel of 2017 can mount, whatever the host's e2fsprogs prefers; no journal, nothing is written.
 _FEATURES = "none,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize"
 _LABEL = "bisector-modules"
 _BLOCK_BYTES, _INODE_BYTES = 4096, 256
@@ -59,7 +59,10 @@ _PACK_DEADLINE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """``modules`` is their file system, None of a kernel without any; ``read`` what the build read, if it says so."""
+    """The results of a build.
+
+    ``modules`` is the file system of the modules, None if there are none; ``read`` are the sources, None if unknown.
+    """
 
     obtained: kconfig.Options
     release: str
@@ -70,7 +73,7 @@ class Product:
 
 
 def require_image(build: Path) -> None:
-    """Raise :class:`KernelFault` unless make has made an image, and what else a kernel is known by, of usual sizes."""
+    """Raise :class:`KernelFault` unless make produced an image and the other files of a kernel, in plausible sizes."""
     for name in _NEEDED:
         if not (build / name).is_file():
             reason = f"make bzImage ended well and made no {name}"
@@ -80,11 +83,11 @@ def require_image(build: Path) -> None:
 
 
 def install_modules(make: Make) -> Path:
-    """Install what ``make modules`` built into a new directory, stripped; what becomes /lib/modules of the guest.
+    """Install what ``make modules`` built, stripped, into a new directory, the guest's future /lib/modules.
 
-    Raises :class:`KernelFault` as make does, where it installs for no release or several, and where the tree's rules
-    leave out or remove what depmod makes; ``OSError``; and :class:`InfraError` without a depmod that works: the tree's
-    own rules only warn (scripts/depmod.sh), and nothing could be loaded by its name.
+    Raises :class:`KernelFault` as make does, if modules are installed for no release or for several, or if the tree's
+    rules omit or remove depmod's output; ``OSError``; and :class:`InfraError` without a working depmod: the tree's own
+    rules only warn (scripts/depmod.sh), and no module could be loaded by its name.
     """
     staging = make.places.build / _STAGING
     remove_whole(staging)
@@ -100,11 +103,11 @@ def install_modules(make: Make) -> Path:
         if link.is_symlink():
             link.unlink()
     if not (root / _LIST).is_file():
-        # The host is to blame where depmod makes none of an empty directory either.
+        # The host is to blame if depmod writes no list for an empty directory either.
         tried = make.places.build / _TRIED
         remove_whole(tried)
         directory = tried / "lib/modules" / _TRIED_RELEASE
-        make.try_program("mkdir", "-p", directory)  # by whoever make runs as
+        make.try_program("mkdir", "-p", directory)  # so that the user that make runs as owns it
         make.try_program(depmod, "-b", tried, _TRIED_RELEASE)
         if (directory / _LIST).is_file():
             reason = f"make modules_install leaves no {_LIST}, which depmod makes on this host"
@@ -115,10 +118,10 @@ def install_modules(make: Make) -> Path:
 
 
 def modules_parts(tree: Path, release: str) -> dict[str, str]:
-    """The digests of the installed modules, which are parts of the kernel's (:func:`combined`).
+    """The digests of the installed modules by their paths, which are parts of the kernel's digest (:func:`combined`).
 
-    The digest of a module that the tree's rules have compressed (CONFIG_MODULE_COMPRESS) is that of its file. Raises
-    :class:`KernelFault` where there are modules of several releases, or of none.
+    A module that the tree's rules have compressed (CONFIG_MODULE_COMPRESS) is digested as a file. Raises
+    :class:`KernelFault` if there are modules of several releases, or of none.
     """
     root = _only_directory(tree)
     plain = {path: content_sha256(path, release) for path in root.rglob("*.ko")}
@@ -127,9 +130,9 @@ def modules_parts(tree: Path, release: str) -> dict[str, str]:
 
 
 def pack_modules(tree: Path, image: Path) -> Path:
-    """Make the file system of an installed tree, as large as it has to be; raises :class:`InfraError`."""
+    """Make a file system of an installed tree, as large as needed; raises :class:`InfraError`."""
     image.unlink(missing_ok=True)
-    # Blocks and inodes, a few too many; in all what libvirt gives a guest as memory: whole units of 2 MiB.
+    # Blocks and inodes with some to spare; the total in units of 2 MiB, as libvirt requires of a guest's memory.
     sizes = list(_sizes(tree))
     inodes = len(sizes) + 64
     needed = sum(-(-size // _BLOCK_BYTES) for size in sizes) + inodes * _INODE_BYTES // _BLOCK_BYTES
@@ -145,12 +148,12 @@ def pack_modules(tree: Path, image: Path) -> Path:
 
 
 def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None, deciding: Iterable[str]) -> Product:
-    """What is in the build directory; ``installed`` are the modules, ``deciding`` the files that quirks go by.
+    """The product in the build directory; ``installed`` is the modules' tree, ``deciding`` the files that quirks test.
 
     Raises :class:`KernelFault`, ``OSError``, and :class:`bisector.core.errors.InfraError` without mke2fs.
     """
     build = places.build
-    # What ``uname -r`` will print; it names a directory of modules, so it is no path and has no odd letters.
+    # The future output of ``uname -r``; it names the modules' directory, so it must not be a path or have odd letters.
     release = sources.whole(build / _RELEASE, _MOST_BYTES[_RELEASE]).decode("ascii", errors="replace").strip()
     if not _PLAIN_RELEASE.fullmatch(release):
         raise KernelFault(Stage.BUILD, FaultKind.BUILD_ERROR, f"the tree calls its release {release[:_QUOTED]!r}")
@@ -159,7 +162,7 @@ def found(places: BuildPlaces, obtained: kconfig.Options, installed: Path | None
         obtained=obtained,
         release=release,
         build_id=build_id_of(build / _VMLINUX),
-        # A changed module is a changed kernel, whoever loads it.
+        # A kernel with a changed module is another kernel, whether or not the module gets loaded.
         content_sha256=combined(image_parts(build, places.source, release) | modules),
         modules=pack_modules(installed, places.state / cache.MODULES) if installed is not None else None,
         read=sources.collected(build, places.source, obtained, deciding),
@@ -195,28 +198,28 @@ def _program(name: str) -> str:
 
 
 _BOOT = Path("arch/x86/boot")
-# header.o has the payload's place and length as numbers, so it is told by its sources; piggy.o is the payload.
+# header.o holds the payload's place and length as numbers, so it is identified by its sources; piggy.o is the payload.
 _WITH_PAYLOAD = ("header.o", "piggy.o")
 _RELOCS = _BOOT / "compressed/vmlinux.relocs"
 _MAGIC = b"\x7fELF"
 _RELOCATABLE = 1  # ET_REL
 _SYMBOLS, _RELOCATIONS, _NOTE, _NO_BITS = 2, (4, 9), 7, 8  # SHT_SYMTAB, SHT_RELA and SHT_REL, SHT_NOTE, SHT_NOBITS
 _ALLOCATED, _EXECUTABLE = 0x2, 0x4  # SHF_ALLOC, SHF_EXECINSTR
-# A kernel holds three images, the vDSOs of x86-64, of 32 bits and of x32, with two dozen sections each.
+# A kernel contains three images, the vDSOs for x86-64, 32 bits and x32, with two dozen sections each.
 _MOST_BEGINNINGS = 1000
 _MOST_SECTIONS = 100
 _LONGEST_NAME = 1000
-# All that is loaded of one file: a kernel's image has at most 1 GiB of addresses (KERNEL_IMAGE_SIZE, CONFIG_KASAN, in
-# arch/x86/include/asm/page_64_types.h). A sparse file may say that it has any number of bytes.
+# The limit for all loaded sections of one file: a kernel's image has at most 1 GiB of addresses (KERNEL_IMAGE_SIZE,
+# CONFIG_KASAN, in arch/x86/include/asm/page_64_types.h). A sparse file may claim any size.
 _MOST_CONTENT_BYTES = 1 << 30
-_MOST_NAMED = 6  # of what has changed between two kernels
+_MOST_NAMED = 6  # differences between two kernels
 
 
 def image_parts(build: Path, source: Path, release: str) -> dict[str, str]:
-    """The digests of vmlinux and of all that is put around it in bzImage; see :func:`combined`.
+    """The digests of vmlinux and of everything that is put around it in a bzImage; see :func:`combined`.
 
-    A kernel with modules adds :func:`content_sha256` of each ``.ko`` under its path.
-    Raises ``OSError`` and :class:`bisector.core.errors.InfraError`.
+    A kernel with modules adds :func:`content_sha256` of each ``.ko`` under its path. Raises ``OSError`` and
+    :class:`bisector.core.errors.InfraError`.
     """
     found = {"vmlinux": content_sha256(build / "vmlinux", release)}
     for path in sources.command_files(build / _BOOT):
@@ -233,14 +236,14 @@ def image_parts(build: Path, source: Path, release: str) -> dict[str, str]:
 
 
 def combined(parts: Mapping[str, str]) -> str:
-    """One digest of named digests, in the order of their names: of vmlinux, its boot code, its modules."""
+    """One digest of named digests (of vmlinux, its boot code, its modules), in the order of their names."""
     return hashlib.sha256("".join(f"{name} {parts[name]}\n" for name in sorted(parts)).encode()).hexdigest()
 
 
 def build_id_of(vmlinux: Path) -> str:
-    """The GNU build-id note (ld(1), ``--build-id``), as /sys/kernel/notes shows it; empty when there is none.
+    """The GNU build-id note (ld(1), ``--build-id``), as in /sys/kernel/notes; empty if there is none.
 
-    Raises :class:`InfraError` when the file cannot be read or is not ELF, and ``OSError`` when too much is in it.
+    Raises as :func:`content_sha256` does.
     """
     file = _read(vmlinux)
     notes = file.contents(section for section in file.sections if section.kind == _NOTE)
@@ -248,17 +251,17 @@ def build_id_of(vmlinux: Path) -> str:
 
 
 def content_sha256(path: Path, release: str = "") -> str:
-    """The digest of what an ELF file brings into memory: of vmlinux, an object file or a module (``.ko``).
+    """The digest of what an ELF file loads into memory: vmlinux, an object file or a module (``.ko``).
 
-    Equal digests mean equal kernel code and data. Left out is what differs without a reason: notes, debugging
+    Equal digests mean equal kernel code and data. Left out are parts that differ without a reason: notes, debugging
     information, and in data the text ``release``, which is this kernel's ``uname -r``: the banners, ``init_uts_ns``,
-    ``vermagic`` and firmware paths hold it, and so do strings that the compiler merged and that no symbol names.
-    Another kernel's digest is the same only if it has its own release, of the same length, at just these places. What a
-    release changes beyond its text (``LINUX_VERSION_CODE`` in code, a longer text that moves what follows) makes
-    kernels different, which costs a measurement and no more. The vDSO is an ELF image inside vmlinux; its notes go,
+    ``vermagic`` and firmware paths contain it, and so do strings that the compiler merged and that no symbol names.
+    Another kernel has the same digest only if it has its own release, of the same length, at exactly these places.
+    Further effects of a release (``LINUX_VERSION_CODE`` in code, a longer text that moves what follows) make kernels
+    different, which costs only one more measurement. The vDSO is an ELF image inside vmlinux; its notes are left out,
     too: they hold ``LINUX_VERSION_CODE`` and a build-id (arch/x86/entry/vdso/note.S).
 
-    Raises :class:`InfraError` when the file cannot be read or is not ELF, and ``OSError`` when too much is in it.
+    Raises :class:`InfraError` if the file cannot be read or is not ELF, and ``OSError`` if its sections are too large.
     """
     file = _read(path)
     digest = hashlib.sha256(f"{file.relocatable} {file.entry}\n".encode())
@@ -270,9 +273,9 @@ def content_sha256(path: Path, release: str = "") -> str:
 
 
 def _made_of(command_file: Path, build: Path, source: Path) -> str:
-    """The digest of a target by its command and the sources that it names or the compiler read.
+    """The digest of a target's command and of the sources that the command names or the compiler read.
 
-    What was generated is left out: it follows from vmlinux, from other targets here, or from the version.
+    Generated files are left out: they follow from vmlinux, from other targets here, or from the version.
     """
     recipe = sources.recipe(command_file)
     command = toolchain.without_ccache(recipe.command)
@@ -288,7 +291,7 @@ def _made_of(command_file: Path, build: Path, source: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Where the fields are in files of 32 or 64 bits."""
+    """The layout of the headers in ELF files of 32 or 64 bits."""
 
     header: struct.Struct  # e_type, e_entry, e_shoff, e_shentsize, e_shnum, e_shstrndx
     section: struct.Struct  # sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size, sh_link, sh_info
@@ -313,7 +316,7 @@ class _ElfSection:
 
     @property
     def loaded(self) -> bool:
-        """Notes are there for tools; the build-id among them is taken over debugging sections, too."""
+        """Whether the section counts as loaded; notes do not, for the build-id covers debugging sections, too."""
         return bool(self.flags & _ALLOCATED) and self.kind != _NOTE
 
 
@@ -326,7 +329,7 @@ class _File:
     path: Path = Path()
 
     def contents(self, sections: Iterable[_ElfSection]) -> Iterator[tuple[_ElfSection, bytes]]:
-        """Sections with what is in the file of each; raises ``OSError`` when that is more than a kernel loads."""
+        """Each section with its bytes in the file; raises ``OSError`` if they exceed what a kernel can load."""
         left = _MOST_CONTENT_BYTES
         for section in sections:
             size = 0 if section.kind == _NO_BITS else section.size
@@ -337,7 +340,7 @@ class _File:
 
 
 def _telling(file: _File) -> Iterator[_ElfSection]:
-    """The sections that say what is loaded; where the linker has yet to come, also what it goes by."""
+    """The loaded sections; in a relocatable file also those that the linker uses."""
     loaded = {index for index, section in enumerate(file.sections) if section.loaded}
     strings = {section.link for section in file.sections if section.kind == _SYMBOLS}
     for index, section in enumerate(file.sections):
@@ -349,15 +352,15 @@ def _telling(file: _File) -> Iterator[_ElfSection]:
 
 
 def _without_version(content: bytes, section: _ElfSection, release: bytes) -> bytes:
-    """Data without the text of the release, and with the notes of ELF images in it blanked.
+    """Data with the text of the release masked, and with the notes of embedded ELF images blanked.
 
-    A chance sequence that only begins like an image stays. The time is linear in the length, whatever a tree puts
-    there: so many beginnings and sections are looked at, and no byte is blanked twice.
+    Bytes that merely begin like an image stay. The time is linear in the length, whatever a tree puts there: the number
+    of beginnings and sections that are examined is limited, and no byte is blanked twice.
     """
     if section.flags & _EXECUTABLE or not section.flags & _ALLOCATED:
         return content
     if release:
-        content = content.replace(release, b"\xfe" * len(release))  # no text has it
+        content = content.replace(release, b"\xfe" * len(release))  # this byte is in no text
     notes = []
     for beginning in itertools.islice(re.finditer(re.escape(_MAGIC), content), _MOST_BEGINNINGS):
         if (inner := _parse(content, beginning.start(), _MOST_SECTIONS)) is not None:
@@ -371,10 +374,7 @@ def _without_version(content: bytes, section: _ElfSection, release: bytes) -> by
 
 
 def _read(path: Path) -> _File:
-    """The file, of which its headers are read; raises :class:`InfraError`.
-
-    The kernel was linked just now, so what fails here is the host's.
-    """
+    """Map a file just linked and parse its headers; raises :class:`InfraError`, since only the host can be to blame."""
     try:
         with path.open("rb") as opened:
             empty = os.fstat(opened.fileno()).st_size == 0
@@ -387,9 +387,9 @@ def _read(path: Path) -> _File:
 
 
 def _parse(data: bytes | mmap.mmap, start: int = 0, most_sections: int = 0xFFFF) -> _File | None:
-    """The sections of the image that begins at ``start``, with their offsets in ``data``.
+    """The ELF image that begins at ``start``, with the offsets of its sections in ``data``.
 
-    None for what is not a whole little-endian ELF file, or has more sections than that.
+    None for anything but a complete little-endian ELF file with at most ``most_sections`` sections.
     """
     length = len(data) - start
     fields = _CLASSES.get(data[start + 4 : start + 6]) if data[start : start + 4] == _MAGIC else None
@@ -412,9 +412,9 @@ def _parse(data: bytes | mmap.mmap, start: int = 0, most_sections: int = 0xFFFF)
 
 
 def as_measured(measured: Kernel | None, built: Kernel) -> Kernel:
-    """The kernel that was built; :class:`UserError` where it is another one than was measured, and what has changed.
+    """Return the kernel that was built; :class:`UserError`, with the differences, if it is not the measured one.
 
-    ``config`` of the measured one may be gone; then no option of it is named.
+    The ``config`` file of the measured kernel may be gone; then no option is named.
     """
     if measured is not None and built.content_sha256 != measured.content_sha256:
         raise UserError(
@@ -442,8 +442,8 @@ def _changes(measured: Kernel, built: Kernel) -> Iterator[str]:
         yield "though of the same sources, configuration, compiler and quirks, so another tool of the build has changed"
 
 
-# A kernel that somebody else built (Documentation/arch/x86/boot.rst, "The Real-Mode Kernel Header").
-_HEAD_BYTES = 0x200 + (1 << 16) + 256  # the version begins at most so far from the start
+# For a kernel that was built elsewhere (Documentation/arch/x86/boot.rst, "The Real-Mode Kernel Header").
+_HEAD_BYTES = 0x200 + (1 << 16) + 256  # the version text begins at most this far from the start
 _BOOT_FLAG, _BOOT_MAGIC, _PROTOCOL, _VERSION_FIELD, _XLOADFLAGS = 0x1FE, 0x202, 0x206, 0x20E, 0x236
 _SECTOR_BYTES = 0x200
 _HAS_XLOADFLAGS = 0x20C
@@ -452,7 +452,7 @@ _GIVEN_HINT = "give a bzImage for x86_64, such as a distribution's /boot/vmlinuz
 
 
 def commit_of(file: Path) -> Commit:
-    """What stands for a commit: the file's SHA-256, and the version with which it presents itself.
+    """The stand-in for a commit of a given image: the file's SHA-256, and the version text in its header.
 
     Raises :class:`UserError` for a file that is not a bzImage for x86_64.
     """
@@ -474,14 +474,14 @@ def commit_of(file: Path) -> Commit:
     if protocol >= _HAS_XLOADFLAGS and not flags & _KERNEL_64:
         raise UserError(f"{file} is a kernel for 32 bits, and the guest's programs have 64", _GIVEN_HINT)
     text = head[_SECTOR_BYTES + version_at :].partition(b"\0")[0] if version_at else b""
-    version = clean(text[:256].decode(errors="replace")).strip()  # its first word is what `uname -r` prints
+    version = clean(text[:256].decode(errors="replace")).strip()  # its first word is the output of `uname -r`
     if not version:
         raise UserError(f"{file} does not say which version it is", _GIVEN_HINT)
     return Commit(digest, digest, version, "")
 
 
 def kernel_of(file: Path, commit: Commit) -> Kernel:
-    """The kernel to boot; raises :class:`InfraError` where the file is not (any more) what :func:`commit_of` saw."""
+    """The kernel to boot; raises :class:`InfraError` if the file is no longer the one that :func:`commit_of` saw."""
     try:
         now = commit_of(file)
     except UserError as error:

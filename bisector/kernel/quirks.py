@@ -1,8 +1,8 @@
-"""What old trees need to be built with new tools, decided by the source and not by its version.
+"""Quirks: what old trees need to build with new tools, decided by the source and not by its version.
 
-A bisection meets trees between releases, with backports and reverts, where a version says nothing. A quirk may edit the
-checked-out sources for the time of one build. ``git checkout --force`` writes an edited file anew, since its inode,
-time and size are not those of git's index, and ``git clean`` removes what a kill left half-written beside it.
+A bisection meets trees between releases, with backports and reverts, for which a version says nothing. A quirk may edit
+the checked-out sources for the time of one build. ``git checkout --force`` restores an edited file, since its inode,
+time and size differ from git's index, and ``git clean`` removes a half-written file that a kill left beside it.
 """
 
 import hashlib
@@ -24,23 +24,23 @@ _Stamps = dict[str, tuple[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A file that is there, contains ``has`` and does not contain ``lacks`` (when that is not empty)."""
+    """A condition: the file exists, contains ``has`` and does not contain ``lacks`` (unless that is empty)."""
 
     file: str
     has: str = ""
     lacks: str = ""
 
     def shows(self, source: Path) -> bool:
-        """Whether this source tree has it."""
+        """Whether the condition holds for this source tree."""
         text = sources.text(source, self.file)
         return text is not None and self.has in text and not (self.lacks and self.lacks in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """``old``, which is in ``file`` exactly once, becomes ``new``, for the time of a build.
+    """A replacement of ``old``, which occurs exactly once in ``file``, by ``new``, for the time of a build.
 
-    The length differs always, so that git sees the change by the file's size alone.
+    Both always differ in length, so that git detects the change by the file's size alone.
     """
 
     file: str
@@ -48,14 +48,14 @@ class Edit:
     new: str
 
     def fits(self, source: Path) -> bool:
-        """Whether the text to be replaced is there, once."""
+        """Whether ``old`` occurs exactly once."""
         text = sources.text(source, self.file)
         return text is not None and text.count(self.old) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """The mainline commit after which a tree needs no help, and the first release that has it."""
+    """The mainline commit after which a tree no longer needs the quirk, and the first release that has it."""
 
     commit: str
     subject: str
@@ -64,11 +64,11 @@ class Cure:
 
 @dataclass(frozen=True, slots=True)
 class Quirk:
-    """A trouble of some trees, and what is done about it while one is built.
+    """A problem that some trees have, and the remedy while one is built.
 
-    It concerns the trees that show all ``signs`` and have the text of each edit exactly once:
-    where a backport wrote it otherwise nothing is done, and the build says what is wrong.
-    ``variables`` are given to make. ``symptom`` is what happens without. What was not ``tried`` is from the literature.
+    It applies to trees that show all ``signs`` and have the text of each edit exactly once. If a backport is written
+    differently, nothing is done, and the build reports the problem. ``variables`` are given to make. ``symptom`` is
+    what happens without the quirk. A quirk that was not ``tried`` is from the literature.
     """
 
     name: str
@@ -80,25 +80,25 @@ class Quirk:
     tried: bool = True
 
     def applies(self, source: Path) -> bool:
-        """Whether this source tree, as git checked it out, needs it."""
+        """Whether this source tree, as git checked it out, needs the quirk."""
         return all(sign.shows(source) for sign in self.signs) and all(edit.fits(source) for edit in self.edits)
 
 
 def applying(source: Path, table: Iterable[Quirk]) -> tuple[Quirk, ...]:
-    """The quirks this source tree needs, in the table's order."""
+    """The quirks that this source tree needs, in the table's order."""
     return tuple(quirk for quirk in table if quirk.applies(source))
 
 
 def files(table: Iterable[Quirk]) -> frozenset[str]:
-    """What is looked at to decide which quirks apply, or edited, relative to the top of the tree."""
+    """The files, relative to the top of the tree, that decide which quirks apply, or that quirks edit."""
     looked_at = [[sign.file for sign in quirk.signs] + [edit.file for edit in quirk.edits] for quirk in table]
     return frozenset(file for files_ in looked_at for file in files_)
 
 
 def digest(table: Iterable[Quirk]) -> str:
-    """Names what a table does: with the tree it settles how that is built, so a kernel's key needs no checkout.
+    """A digest of what a table does: with the tree it determines the build, so a kernel's key needs no checkout.
 
-    Words for people (symptom, tried, cure) are no part of it: no kernel is another for them.
+    Texts for people (symptom, tried, cure) are left out: they change no kernel.
     """
     acts = [(quirk.name, quirk.signs, quirk.variables, quirk.edits) for quirk in table]
     return hashlib.sha256(repr(acts).encode()).hexdigest()
@@ -107,15 +107,15 @@ def digest(table: Iterable[Quirk]) -> str:
 def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
     """Edit the sources, which are as git checked them out; ``state`` is a directory beside the build.
 
-    A file that is now the same as at the last build here gets that build's modification time back:
-    otherwise each commit would compile anew all that includes it. Raises ``OSError``, and
-    :class:`InfraError` when a text is not there as it was a moment ago.
+    A file that gets the same content as at the last build here gets that build's modification time back: otherwise each
+    commit would recompile everything that includes it. Raises ``OSError``, and :class:`InfraError` if a text has
+    disappeared since it was checked a moment ago.
     """
     before, now, contents = _Stamps(), _Stamps(), dict[str, bytes]()
     with suppress(FileNotFoundError, ValueError, TypeError):
         stamps = json.loads((state / _STAMPS).read_bytes()).items()
         before = {file: (str(sha256), int(mtime_ns)) for file, (sha256, mtime_ns) in stamps}
-    # What is not edited this time may be compiled in its own form, so that its old time means nothing.
+    # A file that is not edited this time may be compiled unedited, which makes its old time stamp meaningless.
     write_whole(state / _STAMPS, b"{}")
     for edit in edits:
         text = contents.get(edit.file) or sources.content(source, edit.file) or b""
@@ -134,9 +134,9 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
     write_whole(state / _STAMPS, json.dumps(now).encode())
 
 
-# The known troubles of building old trees with new tools. A row names the mainline commit that ended the trouble; a
-# tree that has the cure does not show the signs. A row changes what is built only where the tree would not build, link
-# or boot without it; one that concerns host programs changes no kernel.
+# Known problems of building old trees with new tools. A row names the mainline commit that ended the problem; a tree
+# that has the cure does not show the signs. A row changes the kernel only if the tree would not build, link or boot
+# without it; a row about host programs changes no kernel.
 _COMPILER = (
     Quirk(
         name="no-pie",
@@ -167,7 +167,7 @@ _COMPILER = (
     Quirk(
         name="start-secondary-canary",
         signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
-        # A barrier after the call: gcc cannot turn it into a jump, past the check of the canary.
+        # The barrier after the call keeps gcc from turning it into a jump past the check of the canary.
         edits=(
             Edit(
                 "arch/x86/kernel/smpboot.c",
@@ -180,7 +180,7 @@ _COMPILER = (
             "gcc 10 with CONFIG_STACKPROTECTOR: panic, stack-protector: Kernel stack is corrupted in: start_secondary"
         ),
     ),
-    # Which function ends in a jump is the compiler's choice: gcc 12's v4.19 boots without this one.
+    # Which function ends in a jump is the compiler's choice: v4.19 built by gcc 12 boots without this quirk.
     Quirk(
         name="start-kernel-canary",
         signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),

@@ -1,12 +1,12 @@
 r"""The sources of a build: reading them, which of them each target was made of, and whether a change matters.
 
-A file of the tree is read with all rights of this process, and git checks out links to anywhere:
-``include/linux/compiler.h`` may be a symbolic link to /dev/zero, which has no end, to a terminal, which is waited for,
-or into a person's home. What make reads in its sandbox is the same link to nothing, and so it is read here.
+A file of the tree is read with all rights of this process, and git checks out symbolic links to anywhere:
+``include/linux/compiler.h`` may be a link to /dev/zero, which never ends, to a terminal, which blocks, or into a user's
+home. In make's sandbox such a link leads nowhere, so it is treated the same way here.
 
-What a target was made of is in the build directory, in ``.TARGET.cmd``. Kbuild writes that after each recipe that
-goes by its command (``if_changed``, scripts/Kbuild.include), and ``fixdep`` puts into it every file that the compiler
-says it has read (scripts/basic/fixdep.c)::
+The build directory records in ``.TARGET.cmd`` what a target was made of. Kbuild writes this file after each recipe that
+is rerun if its command changes (``if_changed``, scripts/Kbuild.include), and ``fixdep`` adds every file that the
+compiler reports to have read (scripts/basic/fixdep.c)::
 
     cmd_kernel/fork.o := gcc -Wp,-MMD,kernel/.fork.o.d …      (savedcmd_… since v6.2)
     source_kernel/fork.o := /src/kernel/fork.c
@@ -14,15 +14,15 @@ says it has read (scripts/basic/fixdep.c)::
         $(wildcard include/config/SMP) \
       /src/include/linux/kconfig.h \
 
-If tree X differs from tree Y by changes none of which counts (:meth:`Sources.counts`), the same build of X makes Y's
-kernel, and fails where Y's fails. By induction over the steps of make: the first one reads Makefiles, Kconfig files and
-scripts, any change to which counts, so that the list of steps is the same. A step that compiles has read files that are
-the same. It may have looked for a file that is new in X: that counts under a name that was found elsewhere
-(``#include`` along -I), beside a file of which the same target was made (``x.c`` before ``x.S``), among headers, and in
-or below a directory that anything was read from (``__has_include``).
+If no change between trees X and Y counts (:meth:`Sources.counts`), the same build of X makes Y's kernel, and fails
+where Y's fails. Proof by induction over the steps of make: the first step reads Makefiles, Kconfig files and scripts,
+and any change to these counts, so the list of steps is the same. A step that compiles has read unchanged files. It may
+have looked for a file that is new in X. Such a file counts if its name was found elsewhere (``#include`` along -I), if
+it is beside a file that the same target was made of (``x.c`` before ``x.S``), if it is a header, or if it is in or
+below a directory that any file was read from (``__has_include``).
 
-Not covered is what kbuild itself overlooks in a build directory that is kept: a header that begins to
-hide another one does not make it compile again.
+Not covered is what kbuild itself overlooks in a build directory that is kept: a new header that hides another one does
+not trigger recompilation.
 """
 
 import errno
@@ -38,9 +38,9 @@ from typing import Self
 from bisector.core.subject import Change, Mattering
 from bisector.host.files import inside
 
-# Any change to these counts; trees that differ in them need not be compared further.
+# A change to any of these always counts, so trees that differ in them need not be compared further.
 ALIKE_AT = ("Makefile", "Kconfig", "Kbuild", "scripts")
-# Beside what is missing: a link out of the tree, what is no regular file, links in a circle.
+# Errors for a missing file, for a link out of the tree or in a circle, and for anything but a regular file.
 _NONE = frozenset(
     (errno.ENOENT, errno.ENOTDIR, errno.EXDEV, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 )
@@ -48,13 +48,13 @@ _COMMANDS = (b"cmd_", b"savedcmd_")
 _SOURCE = b"source_"
 _ASKED = b"    $(wildcard include/config/"
 _IS = b" := "
-_LONGEST_BYTES = 16 << 20  # a file of Kbuild's own, of which the longest is the linker's command
-# A build that did not say so of this one said nothing.
+_LONGEST_BYTES = 16 << 20  # the limit for one of Kbuild's own files; the longest has the linker's command
+# Every build reads this file: a list without it is incomplete.
 _ALWAYS_READ = "init/main.c"
 _KCONFIG_FILES = Path("include/config/auto.conf.cmd")  # scripts/kconfig/confdata.c, conf_write_autoconf_cmd()
-# Read by compilers only, which say what they read.
+# Only compilers read these files, and compilers report what they read.
 _COMPILED = frozenset((".c", ".h", ".S", ".dts", ".dtsi", ".dtso", ".rs"))
-# Unless an option has all of a kind packed, checked or compiled by rules of their own.
+# Except that these options have all files of a kind packed, checked or compiled by special rules.
 _ALL_OF_A_KIND = {
     "CONFIG_IKHEADERS": ".h",  # kernel/gen_kheaders.sh
     "CONFIG_HEADERS_INSTALL": ".h",
@@ -64,7 +64,7 @@ _ALL_OF_A_KIND = {
     "CONFIG_UAPI_HEADER_TEST": ".h",
     "CONFIG_RUST": ".rs",
 }
-# Nothing of these is read by the build of an image, but Makefiles and Kconfig files of documentation may be.
+# The build of an image reads nothing in these, except perhaps Makefiles and Kconfig files of the documentation.
 _ASIDE = ("Documentation", "LICENSES")
 _ASIDE_TOOLS = frozenset(
     (
@@ -82,7 +82,7 @@ _MAKES = ("Kbuild", "Kconfig", "Makefile")
 
 
 def content(source: Path, file: str | Path) -> bytes | None:
-    """What is in a file of the tree, links inside it followed; None where there is none. Raises ``OSError``."""
+    """The bytes of a file of the tree, following links inside it; None if there is no such file. Raises ``OSError``."""
     try:
         return inside(source, file).read_bytes()
     except OSError as error:
@@ -92,9 +92,9 @@ def content(source: Path, file: str | Path) -> bytes | None:
 
 
 def whole(path: Path, most_bytes: int) -> bytes:
-    """What is in a file that make has made. Raises ``OSError``, also (EFBIG) when there is more than that in it.
+    """The bytes of a file that make wrote. Raises ``OSError``, also (EFBIG) if it is larger than ``most_bytes``.
 
-    A sparse file takes no room on the disk, and would take all memory.
+    A sparse file takes no room on the disk, but would fill all memory.
     """
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
@@ -104,7 +104,7 @@ def whole(path: Path, most_bytes: int) -> bytes:
 
 
 def text(source: Path, file: str | Path) -> str | None:
-    """The content as text; old trees have files in Latin-1, and surrogates keep every byte as it is."""
+    """The content as text; old trees have files in Latin-1, so surrogates preserve every byte."""
     data = content(source, file)
     return None if data is None else data.decode(errors="surrogateescape")
 
@@ -118,7 +118,7 @@ class Recipe:
 
 
 def command_files(directory: Path) -> Iterator[Path]:
-    """Every ``.TARGET.cmd`` at and below a directory of a build, in no order; raises ``OSError``."""
+    """Every ``.TARGET.cmd`` at and below a directory of a build, in no particular order; raises ``OSError``."""
     for place, directories, names in os.walk(directory):
         # In a build directory inside the sources nothing is left out; the sources themselves are elsewhere.
         directories[:] = [name for name in directories if not name.startswith(".tmp_")]
@@ -126,12 +126,12 @@ def command_files(directory: Path) -> Iterator[Path]:
 
 
 def target_of(command_file: Path) -> Path:
-    """The target that a ``.cmd`` file is about."""
+    """The target that a ``.cmd`` file describes."""
     return command_file.with_name(command_file.name[1 : -len(".cmd")])
 
 
 def recipe(command_file: Path) -> Recipe:
-    """One ``.cmd`` file; raises ``OSError``."""
+    """Parse a ``.cmd`` file; raises ``OSError``."""
     lines = whole(command_file, _LONGEST_BYTES).split(b"\n")
     commands = (line.partition(_IS)[2] for line in lines if line.startswith(_COMMANDS))
     return Recipe(os.fsdecode(next(commands, b"")), tuple(_files(lines)))
@@ -141,16 +141,16 @@ def recipe(command_file: Path) -> Recipe:
 class Sources:
     """The files that a build read: relative to the top of the tree, ``./`` in the build directory, or absolute.
 
-    ``whole_kinds`` are suffixes all of whose files count.
+    ``whole_kinds`` are the suffixes of which every file counts.
     """
 
     files: frozenset[str]
     whole_kinds: frozenset[str] = frozenset()
 
     def counts(self, change: Change) -> bool:
-        """Whether what was built may differ by this change; when in doubt it does."""
+        """Whether the change may affect the build's output; True if in doubt."""
         path = PurePosixPath(change.path)
-        if change.path in self.files or "\ufffd" in change.path:  # what is no UTF-8 cannot be looked up
+        if change.path in self.files or "\ufffd" in change.path:  # a path that is not UTF-8 cannot be looked up
             return True
         top, *below = path.parts
         if top == "arch" and len(below) > 1 and path.name not in _ASIDE_NAMES:
@@ -168,7 +168,7 @@ class Sources:
         )
 
     def same(self, changes: Iterable[Change] | None) -> bool:
-        """Whether a tree with these changes surely makes the same kernel; not if nobody knows the changes."""
+        """Whether a tree with these changes surely makes the same kernel; False if the changes are unknown."""
         return changes is not None and not any(map(self.counts, changes))
 
     @cached_property
@@ -177,7 +177,7 @@ class Sources:
 
     @cached_property
     def _architectures(self) -> frozenset[str]:
-        """Those whose sources were read; others' Kconfig files are read for their accelerated ciphers."""
+        """The architectures whose sources were read; of others only Kconfig files are read, for accelerated ciphers."""
         read = (file.split("/") for file in self._in_tree if file.startswith("arch/"))
         return frozenset(parts[1] for parts in read if not parts[-1].startswith("Kconfig"))
 
@@ -194,13 +194,13 @@ class Sources:
         return frozenset(file.rpartition("/")[0] for file in self._in_tree) - {""}
 
     def packed(self) -> bytes:
-        """As a small file; :meth:`unpacked` is the way back."""
+        """Serialize to a small file; :meth:`unpacked` is the inverse."""
         lines = (" ".join(sorted(self.whole_kinds)), *sorted(self.files))
         return gzip.compress("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"), mtime=0)
 
     @classmethod
     def unpacked(cls, data: bytes) -> Self | None:
-        """None for a list that is not whole."""
+        """The list that :meth:`packed` wrote; None if it is incomplete."""
         try:
             kinds, *lines = gzip.decompress(data).decode(errors="surrogateescape").splitlines()
             files = frozenset(lines)
@@ -210,16 +210,16 @@ class Sources:
 
 
 def may_configure(change: Change) -> bool:
-    """Whether the .config that make writes may differ by this change; when in doubt it may.
+    """Whether the change may affect the .config that make writes; True if in doubt.
 
-    It is made of Makefiles, Kconfig files and what those run, all of which are among what no compiler alone reads.
+    A .config is made of Makefiles, Kconfig files and scripts that they run, which are not read by compilers alone.
     """
     path = PurePosixPath(change.path)
     return not _is_aside(path) and not _is_compiled_only(path)
 
 
 def _is_aside(path: PurePosixPath) -> bool:
-    """Whether no build of an image reads it, whatever its architecture."""
+    """Whether no build of an image reads the file, for any architecture."""
     top, *below = path.parts
     if path.name in _ASIDE_NAMES:
         return True
@@ -229,28 +229,28 @@ def _is_aside(path: PurePosixPath) -> bool:
 
 
 def _is_compiled_only(path: PurePosixPath) -> bool:
-    """Whether only compilers read it, which say so, and no Makefile, Kconfig file or script."""
+    """Whether only compilers read the file, and no Makefile, Kconfig file or script does."""
     if path.name.startswith(_MAKES) or ".lds" in path.name or "tools" in path.parts:
         return False
     return path.suffix in _COMPILED and path.parts[0] not in ("certs", "scripts", "usr")
 
 
 def collected(build: Path, source: Path, obtained: Mapping[str, str], deciding: Iterable[str] = ()) -> Sources | None:
-    """What the build in ``build`` read, both paths without symbolic links; None when it does not say.
+    """The files that the build in ``build`` read; None if it does not say. Both paths are free of symbolic links.
 
-    ``obtained`` is its configuration, ``deciding`` are files (relative to the top) that were looked at
-    to decide how to build, whether they are there or not. Raises ``OSError``.
+    ``obtained`` is its configuration; ``deciding`` are the files (relative to the top), existing or not, that were
+    consulted to decide how to build. Raises ``OSError``.
     """
-    real_directory = cache(os.path.realpath)  # a hundred of them hold thousands of files
+    real_directory = cache(os.path.realpath)  # a hundred directories hold thousands of files
     files = set(deciding)
-    if (read := build / _KCONFIG_FILES).is_file():  # relative to the top of the tree; all of them count anyway
+    if (read := build / _KCONFIG_FILES).is_file():  # relative to the top of the tree; they all count anyway
         lines = whole(read, _LONGEST_BYTES).decode(errors="surrogateescape").splitlines()
         files.update(os.path.normpath(line.strip("\t \\")) for line in lines if line.startswith("\t"))
-    # Of the two thousand files of a small kernel's build nearly all lines are the same ones, so each is read once.
+    # A small kernel's build has two thousand of these files, with mostly the same lines, so each line is parsed once.
     every_line = {line for path in command_files(build) for line in whole(path, _LONGEST_BYTES).split(b"\n")}
     for named in _files(every_line):
         directory, _, name = os.path.normpath(build / named).rpartition("/")
-        # A file, and what it leads to by symbolic links: git knows the file that changed by its own path.
+        # The file, and what its path leads to through symbolic links: git reports a changed file by its own path.
         real = f"{real_directory(directory)}/{name}"
         paths = (f"{directory}/{name}", real, *((os.path.realpath(real),) if Path(real).is_symlink() else ()))
         for path in paths:
@@ -271,6 +271,6 @@ def _files(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def mattering(reads: Sequence[Sources], commits: int, changes: Iterable[tuple[str, Change]]) -> Mattering:
-    """Which of so many commits change what counts for one of the builds, by what these read."""
-    counts = cache(lambda change: any(read.counts(change) for read in reads))  # most files are changed by several
+    """Which of ``commits`` commits change a file that counts for one of the builds that read ``reads``."""
+    counts = cache(lambda change: any(read.counts(change) for read in reads))  # several commits change the same file
     return Mattering(commits, frozenset(sha for sha, change in changes if counts(change)))

@@ -1,8 +1,8 @@
-"""The compiler, ccache in front of it, and what else a kernel build needs of its host.
+"""The compiler, ccache in front of it, and the other programs and headers that a kernel build needs on its host.
 
-What ccache answers has to follow from the compiler, its options and the sources alone. A person's ccache.conf may say
-otherwise (``compiler_check = none``, ``sloppiness``; ccache(1)): so no file of settings is read, but for the size and,
-without a sandbox, the place of the cache.
+ccache's answers must depend on the compiler, its options and the sources alone. A user's ccache.conf may say otherwise
+(``compiler_check = none``, ``sloppiness``; ccache(1)). So only the size of the cache and, without a sandbox, its
+directory are taken from the settings files.
 """
 
 import itertools
@@ -28,15 +28,15 @@ from bisector.kernel import kconfig
 
 HOST_ARCHITECTURE = "x86_64"
 _DEADLINE_S = 60.0
-_SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")  # an ordinary user's PATH has neither
+_SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")  # not in an ordinary user's PATH
 _COMPILER = "gcc"
-# The default one first, then the others as the distributions name them, the newest first.
+# The default compiler first, then the others by the names that distributions use, the newest first.
 _FAMILIES = ("gcc", "clang")
 _CHOOSE = "set kernel.compiler to one that is installed"
 _BEHIND_CCACHE = str(Path(__file__).with_name("behind-ccache.sh"))
-# Before a compiler in a command that Kbuild has kept; another installation's script has another path.
+# The prefix of a compiler in a command that Kbuild has kept; another installation's script has another path.
 _THROUGH_CCACHE = re.compile(r"(?<!\S)(?:sh \S*/behind-ccache\.sh|ccache) (?=\S)")
-# Program, the Debian package that has it (Documentation/process/changes.rst).
+# Each program and its Debian package (Documentation/process/changes.rst).
 _PROGRAMS = {
     "make": "make",
     "flex": "flex",
@@ -46,14 +46,14 @@ _PROGRAMS = {
     "ld": "binutils",
     "objcopy": "binutils",
     "readelf": "binutils",
-    _COMPILER: "gcc",  # host programs, whatever compiles the kernel
+    _COMPILER: "gcc",  # compiles host programs, whatever compiles the kernel
 }
 # objtool is built with most x86_64 configurations since 627fce14809b ("objtool: Add ORC unwind
 # table generation") (in v4.14), and before for CONFIG_STACK_VALIDATION.
 _HEADERS = {"gelf.h": "libelf-dev"}
-# Options that need more: certs/extract-cert is linked with OpenSSL.
+# Headers that options need: certs/extract-cert is linked with OpenSSL.
 _HEADERS_FOR_OPTION = {"CONFIG_SYSTEM_TRUSTED_KEYRING": ("openssl/opensslv.h", "libssl-dev")}
-# What installing and packing modules needs.
+# Programs that install and pack modules.
 FOR_MODULES = {"depmod": "kmod", "mke2fs": "e2fsprogs"}
 _COMPRESSORS_FOR_OPTION = {
     "CONFIG_KERNEL_BZIP2": ("bzip2", "bzip2"),
@@ -66,16 +66,16 @@ _COMPRESSORS_FOR_OPTION = {
 
 _CCACHE = "ccache"
 CCACHE_DIR = "CCACHE_DIR"
-# Neither the person's nor the system's.
+# Ignore both the user's settings file and the system's.
 _NO_CCACHE_SETTINGS = {"CCACHE_CONFIGPATH": "/dev/null", "CCACHE_CONFIGPATH2": "/dev/null"}
 _CCACHE_DISABLED = {"CCACHE_DISABLE": "1"}
-# The variables for a command that is only asked what it is.
+# The environment for a command that only tells its version.
 _CCACHE_UNUSED: Mapping[str, str] = MappingProxyType({**_NO_CCACHE_SETTINGS, **_CCACHE_DISABLED})
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """``cc`` is what make gets as CC; ``identity`` is the versions and options that shape the code."""
+    """``cc`` is make's CC, ``host_cc`` its HOSTCC; ``identity`` names the versions and options that shape the code."""
 
     cc: str
     host_cc: str
@@ -83,14 +83,14 @@ class Toolchain:
 
     @property
     def cached(self) -> bool:
-        """Whether ccache keeps what is compiled."""
+        """Whether ccache is used."""
         return _CCACHE in self.cc
 
 
 def installed() -> tuple[Compiler, ...]:
-    """The compilers of this host that work: gcc, gcc-N, clang, clang-N, each program once, the newest N first.
+    """The working compilers of this host: gcc, gcc-N, clang, clang-N, each program once, the newest N first.
 
-    Raises :class:`UserError` when there is none.
+    Raises :class:`UserError` if there is none.
     """
     directories = [Path(place) for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if place]
     names = {path.name for directory in directories if directory.is_dir() for path in directory.iterdir()}
@@ -99,10 +99,10 @@ def installed() -> tuple[Compiler, ...]:
         versioned = [name for name in names if re.fullmatch(rf"{family}-\d+(\.\d+)?", name)]
         versioned.sort(key=lambda name: [int(part) for part in name.partition("-")[2].split(".")], reverse=True)
         for name in (family, *versioned):
-            # gcc and gcc-12 are often one program, which has the name that is preferred.
+            # gcc and gcc-12 are often one program; the name that comes first is kept.
             if (path := shutil.which(name)) is not None and os.path.realpath(path) not in seen:
                 seen.add(os.path.realpath(path))
-                with suppress(UserError):  # a leftover of a package, or without its back end
+                with suppress(UserError):  # the leftover of a removed package, or a compiler without its back end
                     found.append(named(name))
     if not found:
         raise UserError("no C compiler works: neither gcc nor clang", install(_COMPILER))
@@ -110,12 +110,12 @@ def installed() -> tuple[Compiler, ...]:
 
 
 def named(command: str) -> Compiler:
-    """The compiler of this command; raises :class:`UserError` when it is not there or cannot compile."""
+    """The compiler that this command runs; raises :class:`UserError` if it is missing or cannot compile."""
     return Compiler(command, detect(command).identity)
 
 
 def check_unchanged(recorded: Iterable[Compiler], found: Iterable[Compiler]) -> None:
-    """Raise :class:`UserError` when a compiler is not what it was when the run began."""
+    """Raise :class:`UserError` if a compiler has changed since the run began."""
     now = {compiler.command: compiler.identity for compiler in found}
     for compiler in recorded:
         identity = now.get(compiler.command)
@@ -129,12 +129,12 @@ def check_unchanged(recorded: Iterable[Compiler], found: Iterable[Compiler]) -> 
 
 
 def detect(compiler: str) -> Toolchain:
-    """The named compiler, behind ccache when that is installed and works.
+    """The named compiler, behind ccache if that is installed and works.
 
-    The kernel's goes through ``behind-ccache.sh``, which make's shell has to be able to read as one word. Host programs
-    do not: their dependency files leave out the C library's headers (scripts/Makefile.host). clang links with GNU ld,
-    so that one linker makes all kernels of a range. Raises :class:`UserError` when the compiler is not there or cannot
-    compile.
+    The kernel's compiler is called through ``behind-ccache.sh``, whose path has to be one word for make's shell. Host
+    programs are not: their dependency files leave out the C library's headers (scripts/Makefile.host). clang links with
+    GNU ld, so that one linker makes all kernels of a range. Raises :class:`UserError` if the compiler is missing or
+    cannot compile.
     """
     machine = platform.machine()
     if machine != HOST_ARCHITECTURE:
@@ -146,14 +146,14 @@ def detect(compiler: str) -> Toolchain:
         try:
             return process.run(argv, deadline_s=_DEADLINE_S, env=_CCACHE_UNUSED).stdout.partition("\n")[0].strip()
         except process.CommandMissing as error:
-            # Debian's packages of compilers have the names of their programs: gcc-12, clang-15.
+            # Debian names compiler packages after their programs: gcc-12, clang-15.
             package = "binutils" if error.program == "ld" else Path(error.program).name
             raise UserError(f"compiler {chosen}: {error.program} is not installed", install(package)) from error
         except process.CommandFailed as error:
             raise UserError(f"compiler {chosen}: {error}", _CHOOSE) from error
 
     def trouble(*prefix: str) -> str | None:
-        """Why an empty file is not compiled; ccache of the command has an empty cache, and no settings."""
+        """The reason why an empty file does not compile, or None; ccache gets an empty cache and no settings."""
         with scratch("cc") as directory:
             source = directory / "empty.c"
             source.write_text("int empty;\n", encoding="utf-8")
@@ -165,7 +165,7 @@ def detect(compiler: str) -> Toolchain:
                 return str(error)
         return None
 
-    # Options in the command make other code; ccache before it does not.
+    # Options in the command change the generated code; ccache in front of it does not.
     options = tuple(itertools.dropwhile(lambda word: not word.startswith("-"), words))
     identity = f"{' '.join((first_line(*words, '--version'), *options))}, {first_line('ld', '--version')}"
     if (why := trouble()) is not None:
@@ -178,29 +178,29 @@ def detect(compiler: str) -> Toolchain:
 
 
 def without_ccache(command: str) -> str:
-    """A command as it is where nothing is kept: what goes through ccache makes the same code."""
+    """The command without ccache in front, which makes the same code."""
     return _THROUGH_CCACHE.sub("", command)
 
 
 def programs(options: Mapping[str, str]) -> dict[str, str]:
-    """The programs that a build of such a configuration runs, and the Debian package of each."""
+    """The programs that a build of this configuration runs, each with its Debian package."""
     compressors = (need for option, need in _COMPRESSORS_FOR_OPTION.items() if options.get(option) == "y")
     return {**_PROGRAMS, **dict(compressors), **(FOR_MODULES if kconfig.has_modules(options) else {})}
 
 
 def headers(options: Mapping[str, str]) -> dict[str, str]:
-    """The headers that a build of such a configuration includes, and the Debian package of each."""
+    """The headers that a build of this configuration includes, each with its Debian package."""
     more = (need for option, need in _HEADERS_FOR_OPTION.items() if options.get(option) == "y")
     return {**_HEADERS, **dict(more)}
 
 
 def find_program(name: str) -> str | None:
-    """Where a program that a build runs is, also for an ordinary user."""
+    """The path of a program that a build runs, also in directories for the superuser; or None."""
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SUPERUSER_DIRECTORIES)))
 
 
 def header_found(name: str) -> bool:
-    """Whether host programs can include it; raises :class:`bisector.host.process.CommandMissing` without a compiler."""
+    """Whether host programs can include a header; raises :class:`bisector.host.process.CommandMissing` without gcc."""
     argv = [_COMPILER, "-E", "-include", name, "-x", "c", "-"]
     return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
 
@@ -208,10 +208,10 @@ def header_found(name: str) -> bool:
 def ccache_environment(
     base: Path, *, anew: bool = False, sandboxed: bool = False, checks: bool = False
 ) -> dict[str, str]:
-    """The variables for a build below ``base``, to which ccache takes paths relative: another run's objects are hits.
+    """The variables for a build below ``base``; ccache uses paths relative to it, so objects of other runs are hits.
 
-    ``sandboxed`` builds have a cache of their own, and so have ``checks`` of other builds. Where a person's cannot be
-    written nothing is kept. With ``anew`` nothing kept is believed. Raises :class:`InfraError` without ccache.
+    ``sandboxed`` builds have a cache of their own, and so have ``checks`` of other builds. If the user's cache cannot
+    be written, ccache is disabled. With ``anew`` no cached object is used. Raises :class:`InfraError` without ccache.
     """
     own = ccache_of_checks() if checks else sandboxed_ccache() if sandboxed else None
     directory = own or Path(_ccache_setting("cache_dir"))
@@ -223,23 +223,23 @@ def ccache_environment(
         "CCACHE_MAXSIZE": _ccache_setting("max_size"),
         "CCACHE_BASEDIR": str(base),
         "CCACHE_NOHASHDIR": "1",
-        # The default, by time and size, takes an upgrade for the same compiler where times are pinned, as in Nix.
+        # By default ccache compares time and size, and misses an upgrade if times are pinned, as in Nix.
         "CCACHE_COMPILERCHECK": "content",
         **({"CCACHE_RECACHE": "1"} if anew else {}),
     }
 
 
 def sandboxed_ccache() -> Path:
-    """Where sandboxed builds keep what they compiled.
+    """The cache directory of sandboxed builds.
 
-    Nobody reads outside of the sandbox what a tree can write to: ccache runs what a file of settings there names, and a
-    tree's object could come to be part of a program of the person's.
+    A tree can write to it, so nothing outside of the sandbox reads it: ccache runs programs that a settings file there
+    names, and an object of the tree could become part of one of the user's programs.
     """
     return cache_home() / _CCACHE
 
 
 def ccache_of_checks() -> Path:
-    """Where builds that check others keep what they compiled: no other build reads it, or writes there."""
+    """The cache directory of builds that check others; no other build reads or writes it."""
     return cache_home() / f"{_CCACHE}-of-checks"
 
 
@@ -267,7 +267,7 @@ def program_rows(options: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def header_rows(options: Mapping[str, str]) -> Iterator[Finding]:
-    """A row for each package of headers; those that only other configurations need are told as well."""
+    """A row for each package of headers, including those that only other configurations need."""
     needed = headers(options)
     for header, package in headers(_ALL_HEADERS).items():
         row, grade = _HEADER_ROWS.get(package, package), Grade.MISSING if header in needed else Grade.INFO
@@ -284,7 +284,7 @@ def header_rows(options: Mapping[str, str]) -> Iterator[Finding]:
 def compiler_rows(commands: Sequence[str]) -> Iterator[Finding]:
     """A row for each chosen compiler, or for each installed one; raises :class:`UserError` for one that does not work.
 
-    The name of the first row, of the compiler that is used first, does not depend on what else is installed.
+    The first row, for the compiler that is used first, has the same name whatever else is installed.
     """
     for number, one in enumerate(map(named, commands) if commands else installed()):
         row = f"compiler {one.command}" if number else "compiler"
@@ -292,7 +292,7 @@ def compiler_rows(commands: Sequence[str]) -> Iterator[Finding]:
 
 
 def ccache_row(commands: Sequence[str], sandboxed: bool) -> Finding:
-    """Whether compilations are kept; raises :class:`UserError` for the compiler's trouble."""
+    """Whether ccache is used; raises :class:`UserError` if the compiler does not work."""
     command = commands[0] if commands else installed()[0].command
     if shutil.which("ccache") is None:
         what = "not installed: each new build directory is compiled from nothing, which takes several times as long"
@@ -305,9 +305,9 @@ def ccache_row(commands: Sequence[str], sandboxed: bool) -> Finding:
 
 
 def sandbox_row(wanted: bool, programs: Iterable[str]) -> Finding:
-    """Whether what a tree brings along can be kept in a sandbox, which is tried with the programs of a build.
+    """Whether a tree's own commands can run in a sandbox, tested with the programs of a build.
 
-    Raises :class:`UserError` when not.
+    Raises :class:`UserError` if not.
     """
     row = "sandbox"
     if not wanted:
@@ -321,7 +321,7 @@ def sandbox_row(wanted: bool, programs: Iterable[str]) -> Finding:
 
 
 def _version_line(program: str) -> str:
-    """The first line of what a program says of its version; where it is, if it says nothing."""
+    """The first line of a program's ``--version`` output; the program's path if there is none."""
     path = find_program(program) or program
     try:
         said = process.run([path, "--version"], deadline_s=_VERSION_S, check=False).stdout
