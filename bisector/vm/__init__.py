@@ -1,6 +1,6 @@
-"""Image to running guest: root image, domain, console, SSH, host."""
+"""Turn a root image into a running guest: image, domain, console, SSH."""
 
 import os
 
-# The embedded driver logs to the standard error of this process otherwise; libvirt reads this once, when it is loaded.
+# By default the embedded driver logs to this process's standard error; libvirt reads this variable once, when loaded.
 os.environ.setdefault("LIBVIRT_LOG_OUTPUTS", "4:file:/dev/null")

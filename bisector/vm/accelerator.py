@@ -1,4 +1,4 @@
-"""What guests run under on this host, as far as that is known without libvirt, and whether they can count time."""
+"""The accelerator that guests run under on this host, as known without libvirt, and whether they can count time."""
 
 import json
 import os
@@ -22,12 +22,12 @@ ACCELERATOR_MEMORY = "accelerator.json"  # in the cache directory
 KVM_DEVICE = Path("/dev/kvm")
 _BOOT = Path("/boot")
 _PROBE_MEMORY_BYTES = 512 << 20
-# What a counted guest takes beside its memory: the root image, and the memory that it shares with the host.
+# Memory of a counted guest beside its RAM: the root image, and the memory that it shares with the host.
 _BESIDE_BYTES = (1 << 30) + (256 << 20)
 
 
 def known_accelerator(machine: MachineSettings) -> Accelerator | None:
-    """What guests run under, as far as that is known without libvirt; None where it has to be tried."""
+    """The accelerator of guests, as far as known without libvirt; None if only booting a kernel can tell."""
     if machine.accelerator is not Accelerator.AUTO:
         return machine.accelerator
     boot_id = f"{host_facts().boot_id} "
@@ -37,7 +37,7 @@ def known_accelerator(machine: MachineSettings) -> Accelerator | None:
 
 
 def room_for_counted(machine: MachineSettings, storage: StorageSettings) -> int:
-    """For how many guests that count their time this host has CPUs and memory at once."""
+    """How many guests that count their time fit into this host's CPUs and available memory at once."""
     return min(len(os.sched_getaffinity(0)), available_memory_bytes() // counted_bytes(machine, storage))
 
 
@@ -46,9 +46,9 @@ def could_count(
     storage: StorageSettings,
     accelerator: Callable[[MachineSettings], Accelerator | None] = known_accelerator,
 ) -> bool:
-    """Whether guests are emulated by the host's clock, as far as is known, and could count their time instead.
+    """Whether guests are emulated by the host's clock, as far as known, and could count their time instead.
 
-    ``accelerator`` tells what runs them; it is asked last, for finding that out may take seconds.
+    ``accelerator`` returns what runs them; it is called last, since it may take seconds to find out.
     """
     fits = counted_bytes(machine, storage) < host_facts().memory_bytes
     if machine.is_counted or has_own(machine, storage) or not fits:
@@ -57,25 +57,25 @@ def could_count(
 
 
 def has_own(machine: MachineSettings, storage: StorageSettings) -> bool:
-    """Whether the image or a disk is a person's own."""
+    """Whether the image or a disk is the user's own."""
     return machine.image is not None or any(one.path is not None for one in storage.used_disks.values())
 
 
 def counted_bytes(machine: MachineSettings, storage: StorageSettings) -> int:
-    """What such a guest takes at most, if its disks are as full as can be."""
+    """The most memory that a counted guest takes, with its disks as full as possible."""
     return machine.memory_bytes + _BESIDE_BYTES + sum(one.size_bytes for one in storage.used_disks.values())
 
 
 def recall(memory: Path) -> dict[str, Accelerator]:
-    """What was found out by booting, and where."""
-    with suppress(OSError, ValueError, AttributeError):  # absent, or damaged: the probe is repeated
+    """The accelerators found by booting, by host and boot (:func:`_key`); empty if the file is unusable."""
+    with suppress(OSError, ValueError, AttributeError):  # missing or damaged: the probe is repeated
         stored = json.loads(memory.read_text(encoding="utf-8"))
         return {str(key): Accelerator(value) for key, value in stored.items()}
     return {}
 
 
 def remember(memory: Path, key: str, accelerator: Accelerator) -> None:
-    """Only the newest answer is kept: earlier ones belong to an earlier boot or another QEMU."""
+    """Record the newest answer alone: an earlier one belongs to an earlier boot or to another QEMU."""
     memory.parent.mkdir(parents=True, exist_ok=True)
     write_whole(memory, json.dumps({key: accelerator.value}).encode())
 
@@ -83,11 +83,11 @@ def remember(memory: Path, key: str, accelerator: Accelerator) -> None:
 def choose_accelerator(
     wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec | None, memory: Path, deadline_s: float = 15.0
 ) -> Accelerator | None:
-    """The accelerator for this host; AUTO boots a kernel at most twice, and remembers until the next boot.
+    """Return this host's accelerator; AUTO boots each kernel at most twice, and remembers the answer until reboot.
 
-    That is the distribution's where this user may read it, and else that of ``spec``, an end of the range. None when
-    neither boots, with KVM or without, or none is there. Raises :class:`UserError` when one is asked for that libvirt
-    does not offer, :class:`InfraError` when libvirt does not say.
+    The kernels are the distribution's, if this user may read it, and then that of ``spec``, an end of the range. None
+    if neither boots, or if there is no ``spec`` and nothing is remembered. Raises :class:`UserError` if the requested
+    accelerator is not offered by libvirt, :class:`InfraError` if libvirt does not say.
     """
     check_offered(wanted, hypervisor)
     if wanted is not Accelerator.AUTO:
@@ -106,11 +106,11 @@ def choose_accelerator(
 
 
 def fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float) -> Accelerator | None:
-    """Emulation where ``spec`` boots without KVM and not under it, which is remembered; None where that is not so."""
+    """Return TCG if ``spec`` boots only without KVM, which is remembered, or if KVM is not offered; else None."""
     try:
         if not hypervisor.offers(Accelerator.KVM):
             return Accelerator.TCG
-    except InfraError:  # a libvirt that does not say
+    except InfraError:  # libvirt does not say what it offers
         return None
     if _boots_under(hypervisor, spec, deadline_s) is not Accelerator.TCG:
         return None
@@ -119,7 +119,7 @@ def fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, memory: Path, dead
 
 
 def _boots_under(hypervisor: Hypervisor, spec: DomainSpec, deadline_s: float) -> Accelerator | None:
-    """Where it starts emulated only, the kernel is sound and KVM is not; where it does not, it tells nothing."""
+    """The accelerator under which the guest boots; if only emulation works, the kernel is sound and KVM is not."""
     for tried, within_s in ((Accelerator.KVM, deadline_s), (Accelerator.TCG, 2 * deadline_s)):
         if _boots(hypervisor, spec, tried, within_s):
             return tried
@@ -127,7 +127,7 @@ def _boots_under(hypervisor: Hypervisor, spec: DomainSpec, deadline_s: float) ->
 
 
 def check_offered(wanted: Accelerator, hypervisor: Hypervisor) -> None:
-    """Raise :class:`UserError` when one accelerator is asked for and libvirt does not offer it."""
+    """Raise :class:`UserError` if a particular accelerator is requested and libvirt does not offer it."""
     if wanted is not Accelerator.AUTO and not hypervisor.offers(wanted):
         name, hint = _NOT_OFFERED[wanted]
         raise UserError(f"{name} is asked for and this host does not offer it", hint)
@@ -140,9 +140,9 @@ _NOT_OFFERED = {
 
 
 def remembered(hypervisor: Hypervisor, memory: Path) -> tuple[Accelerator, datetime] | None:
-    """What :func:`choose_accelerator` found out on this host by booting, and when; None if it has not yet."""
+    """The answer that :func:`choose_accelerator` found by booting on this host, and when; None if there is none."""
     known = recall(memory).get(_key(hypervisor))
-    # The file holds one answer, and is written when there is a new one.
+    # The file holds one answer, and is rewritten only for a new one.
     return None if known is None else (known, datetime.fromtimestamp(memory.stat().st_mtime).astimezone())
 
 
@@ -151,7 +151,7 @@ def _key(hypervisor: Hypervisor) -> str:
 
 
 def _boots(hypervisor: Hypervisor, spec: DomainSpec, accelerator: Accelerator, deadline_s: float) -> bool:
-    """Whether the kernel prints its banner; it has no root to go on to."""
+    """Whether the kernel prints its banner; it gets no root disk to go on with."""
     probe = replace(
         spec,
         name=f"{spec.name}-{accelerator}",
@@ -173,13 +173,13 @@ def _boots(hypervisor: Hypervisor, spec: DomainSpec, accelerator: Accelerator, d
     try:
         with hypervisor.start(probe) as domain:
             return Deadline("kernel banner", deadline_s).poll(banner)
-    except (DeadlineExpired, InfraError):  # libvirt may offer KVM that QEMU then cannot open
+    except (DeadlineExpired, InfraError):  # libvirt may offer a KVM that QEMU then cannot open
         return False
     finally:
         probe.console.unlink(missing_ok=True)
 
 
 def distribution_kernel() -> Path | None:
-    """The newest kernel image of the distribution that this user may read."""
+    """The distribution's newest kernel image that this user may read; None if there is none."""
     images = [image for image in _BOOT.glob("vmlinuz-*") if os.access(image, os.R_OK)]
     return max(images, key=lambda image: image.stat().st_mtime, default=None)

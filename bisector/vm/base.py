@@ -1,7 +1,7 @@
-"""What a trial needs of a guest, and a guest of its hypervisor and of its connection.
+"""The interfaces between a trial and its guest, and between a guest and its hypervisor and connection.
 
-The contract of each is in tests/vm/contract.py, which the fakes pass, too. The guest runs the kernel under test, and is
-not trusted: whatever it sends is bounded.
+Their contracts are in tests/vm/contract.py, which the fakes pass, too. The guest runs the kernel under test and is not
+trusted: whatever it sends is bounded.
 """
 
 import codecs
@@ -26,26 +26,26 @@ from bisector.host.files import our_files
 from bisector.vm.definition import DomainSpec
 from bisector.vm.image import GuestImage
 
-CONSOLE_CHUNK_BYTES = 1 << 20  # the most that is read of a console at once
+CONSOLE_CHUNK_BYTES = 1 << 20  # the most that is read from a console at once
 _LONGEST_LINE = 65536
 _PIECE_BYTES = 32 << 20
-_COPY_S = 300.0  # of a piece; an emulated guest takes a few MiB/s
+_COPY_S = 300.0  # for one piece; an emulated guest takes a few MiB/s
 
 
 class Domain(Protocol):
-    """A guest that was started; gone when its ``with`` block ends."""
+    """A started guest; it is gone when its ``with`` block ends."""
 
     def is_running(self) -> bool:
-        """Whether the guest is there; False means that it ended itself (panic, reset, power-off).
+        """Whether the guest still runs; False means that it ended itself (panic, reset, power-off).
 
-        Raises :class:`bisector.core.errors.InfraError` when its end, or its pause, is not the guest's doing.
+        Raises :class:`bisector.core.errors.InfraError` if something else ended or paused it.
         """
 
     def cpu_time_s(self) -> float:
-        """CPU seconds of the host that the guest has used; after its end the last known."""
+        """The host's CPU seconds that the guest has used; after its end the last known value."""
 
     def read_console(self) -> str:
-        """What the guest has written to its console since the last call, at most :data:`CONSOLE_CHUNK_BYTES`."""
+        """The console output since the last call, at most :data:`CONSOLE_CHUNK_BYTES`."""
 
     def destroy(self) -> None:
         """End the guest at once; idempotent."""
@@ -56,39 +56,39 @@ class Domain(Protocol):
 
 
 class Hypervisor(Protocol):
-    """Starts guests; closing it leaves none of them running."""
+    """Starts guests; after it is closed none of them is left running."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can still be asked."""
+        """Whether the connection still works."""
 
     @property
     def embedded(self) -> bool:
-        """Whether it runs in this process."""
+        """Whether the hypervisor's driver runs in this process."""
 
     @property
     def run_as(self) -> tuple[int, int] | None:
-        """User and group that QEMU is to have; None where it has those of this process anyway."""
+        """The user and group that QEMU must be given; None if it has those of this process anyway."""
 
     @property
     def qemu_version(self) -> str:
-        """QEMU's version, as ``7.2.22``; raises :class:`bisector.core.errors.UserError` when there is none."""
+        """QEMU's version, as ``7.2.22``; raises :class:`bisector.core.errors.UserError` if there is no QEMU."""
 
     def offers(self, accelerator: Accelerator) -> bool:
-        """Whether it would start an x86_64 guest in this way; whether the guest then runs is another question.
+        """Whether it would start an x86_64 guest with this accelerator; it does not tell whether that guest would run.
 
-        Raises :class:`bisector.core.errors.InfraError` when it does not say.
+        Raises :class:`bisector.core.errors.InfraError` if the hypervisor does not say.
         """
 
     def start(self, spec: DomainSpec) -> Domain:
-        """Start a guest whose console file holds its first byte; raises :class:`bisector.core.errors.InfraError`."""
+        """Start a guest and record its console from the first byte; raises :class:`bisector.core.errors.InfraError`."""
 
     def close(self) -> None:
-        """End the guests that are left; idempotent."""
+        """End the remaining guests; idempotent."""
 
 
 class GuestError(InfraError):
-    """SSH to the guest did not work; :mod:`bisector.vm.machine` sees the console and decides who is to blame."""
+    """SSH to the guest failed; :mod:`bisector.vm.machine` sees the console and decides who is to blame."""
 
 
 class GuestLost(GuestError):
@@ -96,23 +96,23 @@ class GuestLost(GuestError):
 
 
 class GuestRefused(GuestError):
-    """The guest is there and refuses the key of the image, or shows a host key that is not the pinned one."""
+    """The guest runs, but rejects the image's key, or shows another host key than the pinned one."""
 
 
 class GuestTimeout(GuestError):
-    """The guest did not finish something in its time; a next command may be answered or not."""
+    """The guest did not finish something in time; it may or may not answer the next command."""
 
 
 class GuestCopyFailed(GuestError):
-    """The guest is there and a file could not be copied to or from it."""
+    """The guest runs, but a file could not be copied to or from it."""
 
 
 class GuestNonsense(GuestError):
-    """The guest is there and sends what no sound one does: too much of it, or no answer to what was asked."""
+    """The guest runs, but sends what no sound guest does: too much output, or no valid answer to a request."""
 
 
 class GuestLink(Shell, Protocol):
-    """A root shell that is connected to one guest, and is never connected again."""
+    """A root shell that is connected to one guest; it is never reconnected."""
 
     def __enter__(self) -> Self: ...
 
@@ -121,9 +121,9 @@ class GuestLink(Shell, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most that is taken of the output of one command (both streams together), and of one file.
+    """Limits on the output of one command (both streams together), and on the size of one file.
 
-    After ``silence_s`` without output the guest is asked for a sign of life, for which it has ``answer_s``.
+    After ``silence_s`` without output the guest is asked for a sign of life, which must come within ``answer_s``.
     """
 
     output_bytes: int = 64 << 20
@@ -135,7 +135,7 @@ DEFAULT_BOUNDS = Bounds()
 
 
 class StreamedText:
-    """A stream of bytes as text, line by line while it comes (CR ends a line, too) and all of it at the end."""
+    """A stream of bytes as text: line by line while it arrives (CR ends a line, too), and as a whole at the end."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -145,7 +145,7 @@ class StreamedText:
         self.read_bytes = 0
 
     def feed(self, data: bytes, final: bool = False) -> None:
-        """Take the next piece; a line of more than 64 KiB is handed over in parts."""
+        """Take the next piece; a line of more than 64 KiB is passed on in parts."""
         self.read_bytes += len(data)
         text = self._decoder.decode(data, final)
         self._all.append(text)
@@ -158,7 +158,7 @@ class StreamedText:
             self._on_line(line)
 
     def end(self) -> str:
-        """Everything there was; a last line without an end is handed over, too."""
+        """Return the whole text, after passing on a last line without an end."""
         self.feed(b"", final=True)
         return "".join(self._all)
 
@@ -166,8 +166,8 @@ class StreamedText:
 class CommandLink(ABC):
     """Implements :class:`GuestLink` by commands alone, within ``bounds``.
 
-    Every method raises :class:`GuestLost` or :class:`GuestTimeout` when it is not answered, and
-    :class:`GuestNonsense` when more comes than the bounds allow.
+    Every method raises :class:`GuestLost` or :class:`GuestTimeout` if the guest does not answer, and
+    :class:`GuestNonsense` if it sends more than the bounds allow.
     """
 
     def __init__(self, bounds: Bounds, clock: Clock) -> None:
@@ -187,11 +187,11 @@ class CommandLink(ABC):
         """Exit status (-1: ended by a signal), standard output and error of a command with this standard input."""
 
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
-        """Run to the end, whatever the exit status (-1: ended by a signal)."""
+        """Run a command to its end, whatever its exit status (-1: ended by a signal)."""
         return self.stream(command, lambda line: None, deadline_s)
 
     def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
-        """Run to the end, handing over each line of standard error (CR ends one, too), at most 64 KiB, as it comes."""
+        """Run to the end, passing on each line of standard error (CR ends one, too), at most 64 KiB, as it arrives."""
         deadline = Deadline.by(self._clock, f"the end of `{command}` in the guest", deadline_s)
         status, stdout, stderr = self._execute(command, b"", on_line, deadline)
         return CommandResult(command, status, stdout.decode(errors="replace"), stderr)
@@ -201,9 +201,9 @@ class CommandLink(ABC):
         self._copied(f"cat > {shlex.quote(remote)}", f"the copy to {remote}", text.encode())
 
     def send(self, local: Path, remote: str) -> None:
-        """Copy a file of this host into the guest, with its mode.
+        """Copy a file of this host, and its mode, into the guest.
 
-        Raises :class:`GuestCopyFailed`, and :class:`InfraError` when ``local`` cannot be read.
+        Raises :class:`GuestCopyFailed`, and :class:`InfraError` if ``local`` cannot be read.
         """
         what, quoted, into = f"the copy of {local.name} to {remote}", shlex.quote(remote), ">"
         with our_files(local.parent), local.open("rb") as file:
@@ -214,13 +214,13 @@ class CommandLink(ABC):
         self._copied(f"chmod {mode:o} {quoted}", what)
 
     def get(self, remote: str, local: Path) -> None:
-        """Copy a regular file out of the guest, into one that is not there yet.
+        """Copy a regular file out of the guest to ``local``, which must not exist yet.
 
-        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` for what is not a regular file or larger than the bound,
-        and :class:`InfraError` when ``local`` is there already or cannot be written.
+        Raises :class:`GuestCopyFailed`, :class:`GuestNonsense` if the guest's file is not regular or larger than the
+        bound, and :class:`InfraError` if ``local`` exists or cannot be written.
         """
         name, most, what = shlex.quote(remote), self._bounds.output_bytes, f"the copy of {remote}"
-        # Before it is opened: opening a FIFO would wait, and a device never ends.
+        # Checked before the file is opened: opening a FIFO would block, and a device never ends.
         kind, _, size = self._copied(f"stat -L -c %F:%s {name}", what).decode(errors="replace").strip().rpartition(":")
         if not kind.startswith("regular") or not size.isdecimal():
             raise GuestNonsense(f"{remote} in the guest is not a regular file")
@@ -228,7 +228,7 @@ class CommandLink(ABC):
             raise GuestNonsense(f"{remote} in the guest has {int(size):,} bytes, more than {most:,}")
         content = self._copied(f"head -c {most + 1} {name}", what)
         with our_files(local.parent):
-            local.touch(exist_ok=False)  # nor through a link
+            local.touch(exist_ok=False)  # does not follow a link either
             try:
                 local.write_bytes(content)
             except OSError:
@@ -243,7 +243,7 @@ class CommandLink(ABC):
         return stdout
 
     def _check_output(self, size_bytes: int, command: str) -> None:
-        """Raise :class:`GuestNonsense` for more output than is taken."""
+        """Raise :class:`GuestNonsense` for more output than the bound."""
         if size_bytes > self._bounds.output_bytes:
             raise GuestNonsense(f"the guest wrote more than {self._bounds.output_bytes:,} bytes of output: `{command}`")
 
@@ -252,47 +252,47 @@ class GuestLogin(Protocol):
     """Connects to a guest."""
 
     def __call__(self, port: int, image: GuestImage, deadline: Deadline, watch: Callable[[], None]) -> GuestLink:
-        """Log in as root on the loopback port; ``watch`` is called while the guest is waited for, then and later.
+        """Log in as root on the loopback port; ``watch`` is called during each wait for the guest, now and later.
 
-        Raises what ``watch`` raises, and :class:`GuestError`.
+        Raises whatever ``watch`` raises, and :class:`GuestError`.
         """
 
 
 class Machine(Protocol):
-    """One guest from its definition to its end, as a trial sees it."""
+    """One guest from its definition to its end, as a trial uses it."""
 
     @property
     def guest(self) -> Shell:
-        """The root shell; there is one once :meth:`boot` has returned."""
+        """The root shell; available once :meth:`boot` has returned."""
 
     def facts(self) -> dict[str, str]:
-        """What bounds the figures of this guest, for the record: names and values for people."""
+        """Facts that limit this guest's figures, for the record: names and values for people."""
 
     def deadline(self, what: str, seconds: float) -> Deadline:
         """A deadline that counts only the time in which this guest is waited for, and could have run."""
 
     def boot(self) -> None:
-        """Start the kernel and log in; raises ``KernelFault`` for a dead or silent kernel, else ``InfraError``."""
+        """Start the kernel and log in; raises ``KernelFault`` for a dead or silent kernel, otherwise ``InfraError``."""
 
     def blamed(self, stage: Stage) -> AbstractContextManager[None]:
-        """Sort out a guest that no longer answers: ``KernelFault`` when its kernel is dead, else ``InfraError``."""
+        """Raise ``KernelFault`` if a guest stops answering because its kernel is dead, otherwise ``InfraError``."""
 
     def cpu_time_s(self) -> float:
-        """Host CPU seconds that the guest has used."""
+        """The host's CPU seconds that the guest has used."""
 
 
 class Machines(Protocol):
     """Makes the guests of one run."""
 
     def era(self, storage: StorageSettings) -> Era | None:
-        """What figures on a stack depend on here; None until it is known what guests run under."""
+        """The era of figures measured on this stack now; None until the accelerator of the guests is known."""
 
     def prepared(
         self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str, *, seed: int = 0
     ) -> AbstractContextManager[Machine]:
-        """A guest that is defined and not started, with what the stack asks for: its disks, empty, and parameters.
+        """A guest that is defined but not started, with the stack's empty disks and kernel parameters.
 
-        ``append`` are kernel parameters of the trial, in place of those of the settings. With another ``seed`` a guest
-        whose time is counted does everything a little later and in other pages. Nothing of the guest outlives
-        the block.
+        ``append`` are the trial's kernel parameters, which replace those of the settings. With another ``seed`` a guest
+        whose time is counted does everything a little later and in other pages. Nothing of the guest outlives the
+        block.
         """

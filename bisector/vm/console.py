@@ -1,7 +1,7 @@
-"""A guest's console: what its text says, and a watch that reads it while anything waits for the guest.
+"""A guest's console: judging its text, and a watch that reads it during each wait for the guest.
 
-:class:`Console` is pure: text in, findings out; each rule cites where the kernel prints its text. :class:`Watch` says
-who is to blame when the guest ends or falls silent.
+:class:`Console` is pure: text in, findings out; each rule cites the kernel source that prints its text. :class:`Watch`
+decides who is to blame if the guest ends or falls silent.
 """
 
 import os
@@ -23,20 +23,20 @@ from bisector.vm.base import CONSOLE_CHUNK_BYTES, Domain
 READY_LINE = "bisector-guest: ready"
 ALIVE_LINE = "bisector-guest: alive"
 
-# One report of a stall may be a host that gave the guest no CPU time (emulation, a suspended
-# laptop); the kernel repeats itself only while the stall lasts (kernel/watchdog.c, kernel/rcu/tree_stall.h).
+# A single report of a stall may be due to a host that gave the guest no CPU time (emulation, a suspended laptop); the
+# kernel repeats it only while the stall lasts (kernel/watchdog.c, kernel/rcu/tree_stall.h).
 _STALLS_TO_BE_SURE = 2
 _KEPT_LINES = 200
 _LONGEST_LINE = 8192
-# What is kept of a console when its guest is gone: how it began, and how it ended.
+# The beginning and the end of a console, which are kept when its guest is gone.
 _KEPT_HEAD_BYTES = 1 << 20
 _KEPT_TAIL_BYTES = 15 << 20
-# A serial line of 115,200 baud carries 41 MB in an hour. What writes more than this floods.
+# A serial line of 115,200 baud carries 41 MB in an hour; a console that writes more than this is flooded.
 _MOST_CHARACTERS = 64 << 20
 
 
 class ConsoleFinding(StrEnum):
-    """What one console line says."""
+    """The meaning of a console line."""
 
     BANNER = "kernel started"
     READY = "guest ready"
@@ -48,15 +48,15 @@ class ConsoleFinding(StrEnum):
 
 _FAULTS = {ConsoleFinding.OOPS: FaultKind.OOPS, ConsoleFinding.PANIC: FaultKind.PANIC}
 
-# The first rule that matches decides. All of them start at the beginning of the message, so that a
-# user process that dies ("traps: fio[7] general protection fault ip:…") is not taken for an oops.
+# The first matching rule decides. All rules match from the beginning of the message, so that a dying user process
+# ("traps: fio[7] general protection fault ip:…") is not taken for an oops.
 _RULES: tuple[tuple[ConsoleFinding, re.Pattern[str]], ...] = (
     # init/version.c: linux_banner
     (ConsoleFinding.BANNER, re.compile(r"Linux version \d")),
-    # kernel/panic.c; with these three reasons the panic only ends what was reported before it
+    # kernel/panic.c; with these three reasons the panic is only the end of what was reported before
     (ConsoleFinding.STALL, re.compile(r"Kernel panic - not syncing: (softlockup|hung_task|RCU Stall|Hard LOCKUP)")),
     (ConsoleFinding.PANIC, re.compile(r"Kernel panic - not syncing")),
-    # arch/x86/kernel/head_64.S, head64.c: before there is anything that could panic
+    # arch/x86/kernel/head_64.S, head64.c: before anything could panic
     (ConsoleFinding.PANIC, re.compile(r"PANIC: (early exception|double fault)")),
     # arch/x86/boot/compressed/error.c: the decompressor gave up
     (ConsoleFinding.PANIC, re.compile(r"-- System halted$")),
@@ -75,7 +75,7 @@ _RULES: tuple[tuple[ConsoleFinding, re.Pattern[str]], ...] = (
     (ConsoleFinding.SHUTDOWN, re.compile(r"reboot: (Restarting system|Power down|System halted)")),
 )
 
-# What is in each line that a rule can match: most lines have none of it, and one search is quicker than all rules.
+# Every line that a rule can match has one of these; most lines have none, and one search is quicker than all rules.
 _TELLING = re.compile(
     rf"{READY_LINE}|Linux version|Kernel panic|PANIC: |System halted|BUG|LOCKUP|blocked for|stall|\[#\d"
     r"|reboot: "
@@ -84,7 +84,7 @@ _TELLING = re.compile(
 # "[    1.234567] ", with CONFIG_PRINTK_CALLER also "[    T1] "
 _TIMESTAMP = re.compile(r"^(\[ *\d+\.\d+\]\s?)(\[ *[TC]\d+\]\s?)?")
 
-# Lines that help nobody who reads a table of verdicts: firmware, decompressor, register dumps.
+# Lines of no use to a reader of a table of verdicts: firmware, decompressor, register dumps.
 _NOISE = re.compile(
     rf"{ALIVE_LINE}|SeaBIOS|iPXE|Press Ctrl-B|Booting from |early console in|(input|output)_(data|len)|output: 0x"
     r"|(kernel_total|needed)_size|trampoline_32bit"
@@ -94,7 +94,7 @@ _NOISE = re.compile(
 
 
 class Console:
-    """What a guest's console has said so far; fed with text as it comes."""
+    """The findings in a guest's console so far; it is fed with text as it arrives."""
 
     def __init__(self) -> None:
         self.banner = False
@@ -131,14 +131,14 @@ class Console:
                     self._shutdown = message
 
     def tail(self, count: int = 20) -> tuple[str, ...]:
-        """The last lines that mean something to a person, with their timestamps."""
+        """The last meaningful lines, with their timestamps."""
         last = clean(self._rest.rstrip()).rstrip()
         return (*self._lines, *([last] if _meaningful(last) else []))[-count:]
 
     def fault(self, stage: Stage) -> Fault | None:
-        """What the kernel itself has reported as fatal, if anything.
+        """The fatal fault that the kernel itself has reported, or None.
 
-        The first report counts: what follows an oops, the panic included, is its consequence.
+        The first report counts: everything after an oops, the panic included, is its consequence.
         """
         kind, reason = FaultKind.HANG, ""
         if self._fatal is not None:
@@ -151,7 +151,7 @@ class Console:
         return Fault(stage, kind, reason, self.tail()) if reason else None
 
     def fault_when_gone(self, stage: Stage) -> Fault:
-        """Why the guest is no longer there, when QEMU says it ended by itself."""
+        """The fault of a guest that ended by itself, as QEMU reports."""
         if (fault := self.fault(stage)) is not None:
             return fault
         if self._shutdown:
@@ -163,7 +163,7 @@ class Console:
         return Fault(stage, FaultKind.EXITED, reason, self.tail())
 
     def fault_when_silent(self, stage: Stage, silence_s: float) -> Fault:
-        """Why a guest that runs and should have spoken or answered within ``silence_s`` did not."""
+        """The fault of a guest that runs, but did not speak or answer within ``silence_s``."""
         if (fault := self.fault(stage)) is not None:
             return fault
         kind = FaultKind.HANG
@@ -180,11 +180,11 @@ class Console:
 
 
 def judge(line: str) -> tuple[ConsoleFinding | None, str]:
-    """What a single console line says, if anything, and the line without its timestamp."""
+    """The meaning of a console line, None if it has none, and the line without its timestamp."""
     if not _TELLING.search(line):
         return None, line
     message = _TIMESTAMP.sub("", line).strip()
-    if READY_LINE in message:  # anywhere: the kernel may have spoken into the line
+    if READY_LINE in message:  # anywhere: the kernel may have printed into the same line
         return ConsoleFinding.READY, message
     for finding, pattern in _RULES:
         if pattern.match(message) or (finding is ConsoleFinding.PANIC and pattern.search(message)):
@@ -198,9 +198,9 @@ def _meaningful(line: str) -> bool:
 
 
 class Watch:
-    """Reads a guest's console while anything waits for the guest, and says who is to blame for its end.
+    """Reads a guest's console during each wait for the guest, and decides who is to blame for its end.
 
-    With ``pulse`` the guest gives signs of life on its console; else it may be silent until it has given one.
+    With ``pulse`` the guest gives signs of life on its console; otherwise it may be silent until it has given one.
     """
 
     def __init__(
@@ -216,12 +216,12 @@ class Watch:
 
     @property
     def silence_s(self) -> float:
-        """Seconds since the console said anything."""
+        """Seconds since the last console output."""
         return self._now() - self._heard_at
 
     def __call__(self) -> None:
-        """Read on; raises :class:`KernelFault` when the kernel has died, :class:`InfraError` when QEMU has."""
-        running = self._domain.is_running()  # before reading, so that the last words are among what is read
+        """Read on; raises :class:`KernelFault` for a dead or silent kernel, :class:`InfraError` for a dead QEMU."""
+        running = self._domain.is_running()  # asked before reading, so that the guest's last words are read, too
         more = True
         while more:
             if text := self._domain.read_console():
@@ -230,11 +230,11 @@ class Watch:
                 self._pulse = self._pulse or ALIVE_LINE in text
             if (fault := self.console.fault(self.stage)) is not None:
                 raise KernelFault(*astuple(fault))
-            more = len(text) >= CONSOLE_CHUNK_BYTES or bool(text and not running)  # of a guest that is gone, everything
+            more = len(text) >= CONSOLE_CHUNK_BYTES or bool(text and not running)  # read all if it is gone
         if not running:
             raise KernelFault(*astuple(self.console.fault_when_gone(self.stage)))
-        silence_s = self.silence_s  # asked each time: the clock counts only the time in which somebody looks at it
-        # Our init gives a sign of life every ten seconds; a person's own image may be silent and well.
+        silence_s = self.silence_s  # asked at each call: the clock counts only the time in which somebody looks at it
+        # Our init gives a sign of life every ten seconds; the user's own image may be silent though it works.
         if self._pulse and silence_s > self._silence_deadline_s:
             raise self.silent()
 
@@ -244,11 +244,11 @@ class Watch:
 
 
 class ConsoleFile:
-    """The file that a guest's console is written to: each byte is read once, whatever the file is called by then.
+    """The file that a guest's console is written to; each byte is read once, even if the file is renamed meanwhile.
 
-    QEMU appends to that file, or libvirt's virtlogd, which renames it at 2 MiB and begins a new one (max_size and
+    The writer is QEMU, or libvirt's virtlogd, which renames the file at 2 MiB and begins a new one (max_size and
     max_backups in virtlogd.conf(5)). A limit for QEMU's files (RLIMIT_FSIZE, setrlimit(2)) is no help against a kernel
-    that never stops: it would hold for the disks as well, so it would have to be above the largest of them.
+    that never stops printing: it would apply to the disks as well, so it would have to exceed the largest of them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -257,9 +257,9 @@ class ConsoleFile:
         self._closed = False
 
     def read(self) -> bytes:
-        """What was written since the last call, at most :data:`CONSOLE_CHUNK_BYTES` of it; nothing once closed.
+        """The bytes written since the last call, at most :data:`CONSOLE_CHUNK_BYTES`; nothing after :meth:`close`.
 
-        Raises :class:`InfraError` when it cannot be read.
+        Raises :class:`InfraError` if the file cannot be read.
         """
         if self._closed:
             return b""
@@ -268,12 +268,12 @@ class ConsoleFile:
                 self._file = self.path.open("rb")
             while not (data := self._file.read(CONSOLE_CHUNK_BYTES)):
                 newer = self._newer(os.fstat(self._file.fileno()))
-                # Between that reading and the renaming something may have been written; from now on nothing is.
+                # Something may have been written between the last reading and the renaming; from now on nothing is.
                 if newer is None or (data := self._file.read(CONSOLE_CHUNK_BYTES)):
                     break
                 try:
                     opened = newer.open("rb")
-                except FileNotFoundError:  # it was renamed just now: next time
+                except FileNotFoundError:  # renamed this moment: the next call reads it
                     break
                 self._file.close()
                 self._file = opened
@@ -285,23 +285,23 @@ class ConsoleFile:
         return data
 
     def _newer(self, mine: os.stat_result) -> Path | None:
-        """The file that was begun after this one; None while it is the newest one."""
+        """The file that was begun after this one; None if this is the newest."""
         named = [path for path in self.path.parent.glob(f"{self.path.name}.*") if path.suffix[1:].isdecimal()]
         files = sorted(named, key=lambda path: -int(path.suffix[1:])) + [self.path] * self.path.exists()  # oldest first
         for number, path in enumerate(files, 1):
             with suppress(FileNotFoundError):
                 if os.path.samestat(path.stat(), mine):
                     return files[number] if number < len(files) else None
-        return files[0] if files else None  # renamed so often that it is gone: what was kept begins with the oldest
+        return files[0] if files else None  # renamed so often that it is gone: go on with the oldest that is kept
 
     def close(self) -> None:
-        """Read no more, and leave the beginning and the end of a long file, when nobody writes any more. Idempotent."""
+        """Stop reading, and cut the middle out of a long file; call it when nothing is written any more. Idempotent."""
         self._closed = True
         if self._file is None:
             return
         self._file.close()
         self._file = None
-        with suppress(OSError):  # of virtlogd, which bounds its files itself, and may be root's
+        with suppress(OSError):  # virtlogd's files, which it bounds itself, may belong to root
             size = self.path.stat().st_size
             left_out = size - _KEPT_HEAD_BYTES - _KEPT_TAIL_BYTES
             if left_out > 0:

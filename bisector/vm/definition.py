@@ -1,6 +1,6 @@
-"""What a guest is made of, and libvirt's XML of it (domain.xml; https://libvirt.org/formatdomain.html).
+"""The definition of a guest, and libvirt's XML for it (domain.xml; https://libvirt.org/formatdomain.html).
 
-Only what the experiment needs is defined: each absent device is probe time saved in every boot.
+Only devices that the experiment needs are defined: each absent device saves probe time in every boot.
 """
 
 import hashlib
@@ -20,28 +20,27 @@ from bisector.storage.disks import Bus
 MODULES_SERIAL = "modules"
 GUEST_INIT = "/sbin/bisector-init"
 
-# panic=-1 resets at once, which ends the domain: a panic is an event, not a time-out. oops=panic
-# for the same reason, and because a kernel with a dead task in it measures nothing. A stall is
-# *not* made a panic (softlockup_panic, hung_task_panic): under emulation on a busy host it may be the
-# host's fault, so it is judged from the console. earlyprintk, since a kernel that dies before its
-# console is up prints nothing otherwise. nokaslr makes the traces of two boots comparable. norandmaps puts the
-# libraries of all processes at the same addresses: QEMU 7.2 translates code anew for each address that it is run at,
-# which took half of a trial's time.
+# panic=-1 resets at once, which ends the domain: a panic is an event, not a time-out. oops=panic for the same reason,
+# and because a kernel with a dead task in it measures nothing. A stall is *not* made a panic (softlockup_panic,
+# hung_task_panic): under emulation on a busy host it may be the host's fault, so the console decides. earlyprintk,
+# since a kernel that dies before its console is up would print nothing. nokaslr makes the traces of two boots
+# comparable. norandmaps puts the libraries of all processes at the same addresses: QEMU 7.2 translates code again for
+# each address that it runs at, which took half of a trial's time.
 BASE_COMMAND_LINE = (
     *("root=/dev/vda", "rw", "console=ttyS0", "earlyprintk=ttyS0", "net.ifnames=0"),
     *("panic=-1", "oops=panic", "nokaslr", "norandmaps"),
 )
 
-# libvirt numbers its own devices from 2 upward on this bus; this slot stays free for the network card.
+# libvirt numbers its own devices on this bus from 2 upward; this slot stays free for the network card.
 _NIC_SLOT = "0x10"
-_NVME_SLOT = 0x11  # and those behind it
-BELL_PORT = 1512  # which nothing else in the PC answers, and vm-images/mailbox writes to
+_NVME_SLOT = 0x11  # and the slots behind it
+BELL_PORT = 1512  # no other device of the PC uses this port; vm-images/mailbox writes to it
 _SAME_UUID = "b15ec702-0000-4000-8000-000000000000"
-_DIMM_SPARE_BYTES = 1 << 30  # for the alignment of each
+_DIMM_SPARE_BYTES = 1 << 30  # for the alignment of each DIMM
 
 
 class SourceKind(StrEnum):
-    """What a virtual disk is made of; the values are libvirt's disk types."""
+    """The kind of a virtual disk's source; the values are libvirt's disk types."""
 
     FILE = "file"
     BLOCK = "block"
@@ -50,9 +49,9 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskSource:
-    """A file, a block device, or what an NBD server on this host serves.
+    """The source of a disk: a file, a block device, or an NBD server on this host.
 
-    ``name`` is a path, or that of the server's socket. ``number`` is the device number (``st_rdev``) of the block
+    ``name`` is a path; for a server it is its socket's. ``number`` is the device number (``st_rdev``) of the block
     device that was claimed.
     """
 
@@ -62,7 +61,7 @@ class DiskSource:
 
     @property
     def was_replaced(self) -> bool:
-        """Whether the name leads to another device by now than to the one that was claimed."""
+        """Whether the name now leads to another device than the one that was claimed."""
         if self.number is None:
             return False
         try:
@@ -75,10 +74,10 @@ class DiskSource:
 class DiskSpec:
     """A raw disk under test; the guest finds it by its serial number (:func:`bisector.storage.disks.path_of`).
 
-    ``direct`` bypasses the host's page cache (O_DIRECT), so that the figure is the device's and not the host's memory;
-    it is False only on a file system that cannot do it. Limits of 0 are no limit. ``part`` is the offset and length in
-    bytes of what the guest sees; None is the whole disk. ``blocks`` are the block sizes that the guest is told; None is
-    QEMU's default, 512 bytes. ``server`` is the process that QEMU has the disk from, if it does not open it itself.
+    ``direct`` bypasses the host's page cache (O_DIRECT), so that the device is measured and not the host's memory; it
+    is False only on a file system that cannot do it. A limit of 0 means none. ``part`` is the offset and length in
+    bytes that the guest sees, None for the whole disk. ``blocks`` are the block sizes that the guest is told, None for
+    QEMU's default, 512 bytes. ``server`` is the process that serves the disk to QEMU, None if QEMU opens it itself.
     """
 
     serial: str
@@ -94,13 +93,13 @@ class DiskSpec:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a guest has whose clock is its instructions, of 2^``shift`` ns each (qemu(1), ``-icount``).
+    """The special parts of a guest whose clock counts its instructions, at 2^``shift`` ns each (qemu(1), ``-icount``).
 
-    It has one virtual CPU, no network, and no disk that its host has a part in. Its root, and the ``mailbox`` that it
+    It has one virtual CPU, no network, and no disk in which its host takes part. Its root, and the ``mailbox`` that it
     shares with the host, are memory that it sees as NVDIMMs (docs/nvdimm.txt of QEMU). The ``bells`` are the pipes at
     the other ends of two debug consoles (:mod:`bisector.vm.mailbox`). All of QEMU runs on one ``cpu`` of the host: its
     main loop and its virtual CPU take turns at each timer, and on two CPUs each turn waits for the other one to wake up
-    (two trials of the default stack at a time took 100 s, and 74 s so, with the same figures).
+    (two concurrent trials of the default stack took 100 s without this, 74 s with it, with the same figures).
     """
 
     shift: int
@@ -110,15 +109,15 @@ class Counted:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """QEMU's own: where nothing is waited for, the clock is put forward to the next timer.
+        """QEMU's arguments; while the guest is idle, its clock jumps to the next timer.
 
-        The main loop does that, and may do it between the instruction that halts the CPU and the moment at which QEMU
-        has counted what that CPU executed: two of four trials of the default stack went another way. While QEMU records
+        The main loop makes that jump, possibly between the instruction that halts the CPU and the moment at which QEMU
+        has counted its instructions: two of four trials of the default stack took another course. While QEMU records
         for a later replay, the main loop waits until they are counted (docs/devel/replay.rst; ``replay_mutex_lock()``
-        in ``icount_prepare_for_run()``, accel/tcg/tcg-accel-ops-icount.c). The record itself is of no use.
+        in ``icount_prepare_for_run()``, accel/tcg/tcg-accel-ops-icount.c). The record itself is not used.
 
-        libvirt's UUID is another one each time, and what the firmware tells is among the seeds of the kernel's random
-        numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c).
+        The UUID is fixed: libvirt would choose another one each time, and the firmware's tables are among the seeds of
+        the kernel's random numbers (dmi_walk_early() in drivers/firmware/dmi_scan.c).
         """
         clock = (
             *("-icount", f"shift={self.shift},sleep=off,rr=record,rrfile=/dev/null"),
@@ -137,13 +136,13 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class DomainSpec:
-    """Everything about one guest.
+    """The complete definition of one guest.
 
-    ``root`` is a throw-away qcow2 overlay; ``root_base`` its raw backing file, named so that libvirt leaves its owner
-    alone. Without a root the kernel panics after its banner, which is enough for a probe. ``modules`` is a file system
-    that the guest finds as the read-only disk with the serial number :data:`MODULES_SERIAL`. ``ssh_port`` is on the
-    loopback interface of the host. ``run_as`` is the user and group of QEMU under a daemon that would choose its own. A
-    ``counted`` guest has ``root_base`` itself for its root, of which what it writes is not kept, and needs no port.
+    ``root`` is a throw-away qcow2 overlay; ``root_base`` its raw backing file, named so that libvirt does not change
+    its owner. Without a root the kernel panics after its banner, which is enough for a probe. ``modules`` is a file
+    system that the guest finds as the read-only disk with the serial number :data:`MODULES_SERIAL`. ``ssh_port`` is on
+    the host's loopback interface. ``run_as`` is the user and group of QEMU under a daemon that would choose its own. A
+    ``counted`` guest uses ``root_base`` itself as its root, without keeping what it writes there, and needs no port.
     """
 
     name: str
@@ -163,12 +162,12 @@ class DomainSpec:
 
     @property
     def on_nvme(self) -> tuple[DiskSpec, ...]:
-        """The disks that libvirt is not told of."""
+        """The disks that are missing in libvirt's XML."""
         return tuple(disk for disk in self.disks if disk.bus is Bus.NVME)
 
     @property
     def dimms(self) -> tuple[tuple[Path, bool], ...]:
-        """The files that a counted guest sees as memory, in the order of their numbers, and which it writes to."""
+        """The files that a counted guest sees as memory, in their order, each with whether the guest writes to it."""
         if self.counted is None:
             return ()
         kept = (self.root_base, self.modules)
@@ -179,11 +178,11 @@ class DomainSpec:
 def command_line(
     append: str = "", own_init: bool = False, of_storage: tuple[str, ...] = (), *, counted: bool = False, seed: int = 0
 ) -> tuple[str, ...]:
-    """The kernel's arguments; the person's come last, and with most of them the last one counts.
+    """The kernel's parameters; the user's come last, as for most of them the last one counts.
 
-    With ``own_init`` the image's own init starts, as in a person's own image. ``of_storage`` are those that the layers
-    and disks of the storage stack ask for. The root of a ``counted`` guest is memory, and it is told of its mailbox;
-    with another ``seed`` than 0 it does everything a little later, and in other pages.
+    With ``own_init`` the image's own init starts, for a user's own image. ``of_storage`` are the parameters of the
+    storage stack's layers and disks. The root of a ``counted`` guest is memory, and a parameter announces its mailbox;
+    with a ``seed`` other than 0 it does everything a little later, and in other pages.
     """
     init = () if own_init else (f"init={GUEST_INIT}",)
     root = ("root=/dev/pmem0", "rootwait", "BISECTOR_MAILBOX=yes") if counted else ()
@@ -192,12 +191,12 @@ def command_line(
 
 
 def domain_prefix(run_dir: Path) -> str:
-    """What the names of a run's domains and disks begin with: it finds them again after a kill."""
+    """The prefix of the names of a run's domains and disks, by which they are found again after a kill."""
     return f"bisector-{hashlib.sha256(os.fsencode(run_dir.resolve())).hexdigest()[:10]}-"
 
 
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago; QEMU says so when it no longer is."""
+    """A loopback TCP port that was free a moment ago; QEMU reports an error if it has been taken since."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -205,7 +204,7 @@ def free_port() -> int:
 
 
 def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
-    """Libvirt's description of the guest; the ``arguments`` are QEMU's own."""
+    """Libvirt's description of the guest; ``arguments`` are further ones for QEMU."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - not for every other command
 
     counted, told = spec.counted, [disk for disk in spec.disks if disk.bus is not Bus.NVME]
@@ -219,14 +218,14 @@ def domain_xml(spec: DomainSpec, arguments: Sequence[str] = ()) -> str:
         counted=counted,
         modules_serial=MODULES_SERIAL,
         most_bytes=spec.memory_bytes + sum(path.stat().st_size for path, _ in spec.dimms) + _DIMM_SPARE_BYTES,
-        # Controllers have numbers without gaps: libvirt would make others of its own choice in between.
+        # Controllers are numbered without gaps: libvirt would fill gaps with controllers of its own choice.
         disks=[(disk, [one.bus for one in told[:at]].count(disk.bus)) for at, disk in enumerate(told)],
         arguments=(*own, *nvme, *arguments),
     )
 
 
 def _dimms(spec: DomainSpec) -> Iterator[str]:
-    """In QEMU's words, for libvirt has QEMU touch all of an NVDIMM, and a daemon leaves the file to root afterwards.
+    """QEMU's own arguments: libvirt has QEMU touch all of an NVDIMM, and a daemon leaves the file to root afterwards.
 
     (qemuBuildMemoryBackendProps() in src/qemu/qemu_command.c, virSecurityDACRestoreMemoryLabel() in
     src/security/security_dac.c.)
@@ -244,10 +243,10 @@ def _escaped(path: Path) -> str:
 
 
 def _nvme(number: int, disk: DiskSpec) -> Iterator[str]:
-    """A disk on a controller of its own, in QEMU's words (qemu(1), ``-blockdev``; docs/system/devices/nvme.rst).
+    """QEMU's arguments for a disk on a controller of its own (qemu(1), ``-blockdev``; docs/system/devices/nvme.rst).
 
-    Its guest gets the host's I/O errors, for the device has no error policy (``rerror``, ``werror``); what tells them
-    apart is the count of those that failed (:meth:`bisector.vm.driver.LibvirtDomain.is_running`).
+    Its guest sees the host's I/O errors as its own, for the device has no error policy (``rerror``, ``werror``); the
+    count of failed operations tells them apart (:meth:`bisector.vm.driver.LibvirtDomain.is_running`).
     """
     name = f"nvme{number}"
     if disk.source.kind is SourceKind.NETWORK:
@@ -279,8 +278,8 @@ def _nvme(number: int, disk: DiskSpec) -> Iterator[str]:
 def _network(ssh_port: int) -> tuple[str, ...]:
     """User networking with one way in and none out.
 
-    On QEMU's command line, because libvirt forwards ports only with passt. The empty ``romfile``
-    keeps iPXE out of the boot.
+    It is on QEMU's command line, because libvirt forwards ports only with passt. The empty ``romfile`` keeps iPXE out
+    of the boot.
     """
     backend = f"user,id=ssh,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"
     card = f"virtio-net-pci,netdev=ssh,bus=pci.0,addr={_NIC_SLOT},romfile="

@@ -1,9 +1,9 @@
-"""The guest's disks under test: what the settings name, empty, for one trial.
+"""The guest's disks under test, as the settings name them: empty, and for one trial.
 
-The requests of a disk that answers later go by way of nbdkit on the host, whose delay filter sleeps before each
-(nbdkit-delay-filter(1)). QEMU limits rates and has no delay of its own (qemu(1), "throttling.*"), and a delay in the
-guest (dm-delay) would be code of the kernel under test. Up to 16 requests are under way at a time (MAX_NBD_REQUESTS in
-QEMU's block/nbd.c), each of which waits on its own.
+A disk with an added latency is served by nbdkit on the host, whose delay filter sleeps before each request
+(nbdkit-delay-filter(1)). QEMU limits rates and cannot delay requests itself (qemu(1), "throttling.*"), and a delay in
+the guest (dm-delay) would be code of the kernel under test. Up to 16 requests are in flight at a time (MAX_NBD_REQUESTS
+in QEMU's block/nbd.c), and each of them waits separately.
 """
 
 import os
@@ -26,7 +26,7 @@ from bisector.storage.disks import Bus
 from bisector.vm.definition import DiskSource, DiskSpec, SourceKind
 
 _NBDKIT = "nbdkit"
-_THREADS = 32  # more than QEMU has requests under way
+_THREADS = 32  # more than QEMU has requests in flight
 _STARTED_S = 20.0
 _EVERY_S = 0.01
 _SECTOR_BYTES = 512
@@ -34,18 +34,18 @@ _OF_PROCESS = 2  # CPUCLOCK_SCHED of the kernel's include/linux/posix-timers.h
 
 
 class DiskUnavailable(UserError):
-    """A disk that is not there, in use, or read-only: when a run had it before, that is its host's doing."""
+    """A disk that is missing, in use, or read-only; if the run had it before, the host is to blame."""
 
 
 @contextmanager
 def attached(
     serial: str, chosen: DiskSettings, run_dir: Path, prefix: str, *, overwrite: Collection[str] = ()
 ) -> Iterator[DiskSpec]:
-    """A disk of the settings, empty; in a directory a new sparse file is made, and removed again.
+    """A disk of the settings, empty; if they name a directory, a new sparse file there, which is removed again.
 
-    ``overwrite`` names disks whose content may go, whatever it is, when the run uses them for the first time: later
-    ones have to carry the label. Raises :class:`UserError` for a disk that may not be overwritten, of its kind
-    :class:`DiskUnavailable`.
+    ``overwrite`` names disks whose content may be lost, whatever it is, when the run uses them for the first time;
+    later the disk must carry the label. Raises :class:`UserError` for a disk that may not be overwritten, and its
+    subclass :class:`DiskUnavailable`.
     """
     used, limits = UsedDisks.of(run_dir), (chosen.iops_limit, chosen.bytes_per_s_limit)
     with existing(serial, chosen, overwrite, used) as device:
@@ -75,7 +75,7 @@ def attached(
 
 
 def _check_sectors(serial: str, chosen: DiskSettings, blocks: BlockSizes | None) -> None:
-    """QEMU's disks on AHCI have sectors of 512 bytes alone (ide_dev_initfn() in hw/ide/qdev.c)."""
+    """Raise :class:`UserError` unless a disk on AHCI has sectors of 512 bytes (ide_dev_initfn() in hw/ide/qdev.c)."""
     if chosen.guest.bus is Bus.SATA and blocks is not None and blocks.logical != _SECTOR_BYTES:
         raise UserError(
             f"storage.{serial}.bus: the sectors of its disk on this host have {blocks.logical} bytes, and a disk on "
@@ -85,7 +85,7 @@ def _check_sectors(serial: str, chosen: DiskSettings, blocks: BlockSizes | None)
 
 
 def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:
-    """Files of disks that a killed process of the run has left."""
+    """The files of disks that a killed process of the run has left."""
     for serial, chosen in storage.disks.items():
         file = Path(chosen.path or run_dir) / f"{prefix}{serial}.img"
         if file.is_file():
@@ -93,9 +93,9 @@ def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[
 
 
 def own_names(storage: StorageSettings, run_dir: Path) -> Iterator[str]:
-    """Each disk of the stack with the host's disk that it is, or that its file lies on, where that has a known name."""
+    """Each disk of the stack with the name, if known, of the host's disk that it is or that its file is on."""
     for serial, chosen in storage.attached_disks.items():
-        with suppress(OSError):  # one that is gone is told where it is attached
+        with suppress(OSError):  # attaching reports a missing disk
             found = Path(chosen.path or run_dir).stat()
             number = found.st_rdev if stat.S_ISBLK(found.st_mode) else found.st_dev
             if block_sizes(number) is not None:
@@ -106,9 +106,9 @@ def own_names(storage: StorageSettings, run_dir: Path) -> Iterator[str]:
 def existing(
     serial: str, chosen: DiskSettings, overwrite: Collection[str] = (), used: UsedDisks | None = None
 ) -> Iterator[BlockDevice | None]:
-    """The block device that the settings name, claimed meanwhile; None for a file yet to be made.
+    """The block device that the settings name, claimed during the block; None for a file that is yet to be made.
 
-    Raises :class:`DiskUnavailable` when it is not there or in use, and :class:`UserError` when it may hold something.
+    Raises :class:`DiskUnavailable` if it is missing or in use, and :class:`UserError` if it may hold something.
     """
     if chosen.path is None or Path(chosen.path).is_dir():
         if chosen.path is not None and not os.access(chosen.path, os.W_OK | os.X_OK):
@@ -125,7 +125,7 @@ def existing(
 
 @contextmanager
 def _about(serial: str, kind: type[UserError]) -> Iterator[None]:
-    """Say which setting it is, and of what kind the error."""
+    """Turn a :class:`UserError` into one of this kind that names the setting."""
     try:
         yield
     except UserError as error:
@@ -133,17 +133,17 @@ def _about(serial: str, kind: type[UserError]) -> Iterator[None]:
 
 
 def check_nbdkit() -> None:
-    """Raise :class:`bisector.core.errors.UserError` where nbdkit is not installed."""
+    """Raise :class:`bisector.core.errors.UserError` if nbdkit is not installed."""
     if shutil.which(_NBDKIT) is None:
         raise not_installed(_NBDKIT, _NBDKIT)
 
 
 @contextmanager
 def delayed(disk: DiskSpec, latency_s: float, run_dir: Path) -> Iterator[DiskSpec]:
-    """The same disk with so much time added to each request, in whole milliseconds.
+    """The same disk with ``latency_s`` added to each request, rounded to whole milliseconds.
 
-    The process that does it is marked as the run's, so that the next one ends what a killed one has left. Raises
-    :class:`InfraError` when it does not start, and as :func:`check_nbdkit`.
+    The serving process is marked as the run's, so that a later process of the run ends it after a kill. Raises
+    :class:`InfraError` if it does not start, and as :func:`check_nbdkit` does.
     """
     check_nbdkit()
     with scratch("nbd", mode=0o700) as place:  # a socket's path has at most 107 bytes (unix(7)), fewer than a run's
@@ -165,8 +165,9 @@ def delayed(disk: DiskSpec, latency_s: float, run_dir: Path) -> Iterator[DiskSpe
             return False
 
         try:
-            # It goes into the background once it listens (nbdkit(1), "--foreground"), but stays in its process group.
-            # What a command leaves in its group is ended with it, so it gets a session of its own (setsid(1)).
+            # nbdkit goes into the background once it listens (nbdkit(1), "--foreground"), but stays in its process
+            # group. process.run() ends whatever a command leaves in its group, so nbdkit gets a session of its own
+            # (setsid(1)).
             words = ("setsid", "--wait", _NBDKIT, *where, *filters, *served)
             process.run(words, deadline_s=_STARTED_S, run_marker=run_dir)
             server = Deadline("the start of nbdkit", _STARTED_S).poll(number, _EVERY_S)
@@ -175,11 +176,11 @@ def delayed(disk: DiskSpec, latency_s: float, run_dir: Path) -> Iterator[DiskSpe
         try:
             yield replace(disk, source=DiskSource(SourceKind.NETWORK, str(socket)), part=None, server=server)
         finally:
-            process.end(server, serves)  # one that ended by itself has stopped the guest, whose disk had an error
+            process.end(server, serves)  # if it ended by itself, a disk error has stopped the guest
 
 
 def serving_s(disk: DiskSpec) -> float:
-    """CPU seconds that the process has used which a disk is had from (clock_getcpuclockid(3)); 0 without one."""
+    """CPU seconds used by the process that serves a disk (clock_getcpuclockid(3)); 0 if there is none."""
     with suppress(OSError):  # it has ended
         return 0.0 if disk.server is None else time.clock_gettime(~disk.server << 3 | _OF_PROCESS)
     return 0.0

@@ -1,7 +1,7 @@
-"""The driver of guests: a connection to libvirt, and the guests that it starts, of which none is left running.
+"""The driver of guests: a connection to libvirt, and the guests that it starts, none of which is left running.
 
 The *embedded* driver (``qemu:///embed``, the default) is libvirt's QEMU driver inside this process: no daemon, nothing
-to configure (https://libvirt.org/drvqemu.html, "Embedded driver"). Other URIs are of a libvirt daemon on this host.
+to configure (https://libvirt.org/drvqemu.html, "Embedded driver"). Other URIs address a libvirt daemon on this host.
 """
 
 import errno
@@ -34,15 +34,15 @@ _END_DEADLINE_S = 5.0
 _REASON_DEADLINE_S = 2.0
 
 _VIRT_TYPES = {Accelerator.KVM: "kvm", Accelerator.TCG: "qemu"}
-# libvirt's own, but that QEMU may become another user (qemu(1)); one who has no rights stays that.
+# libvirt's own filter, except that QEMU may become another user (qemu(1)); an unprivileged user still cannot.
 _FILTER = ("-sandbox", "on,obsolete=deny,elevateprivileges=allow,spawn=deny,resourcecontrol=deny")
-_RUN_WITH = 9_001_000  # the version of QEMU in which -runas was given another name
+_RUN_WITH = 9_001_000  # since this version of QEMU, -runas is called -run-with
 _BLOCK_STATS = '{"execute": "query-blockstats"}'
 _GONE = (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID)
 
 
 class DomainEnd(StrEnum):
-    """How a domain came to its end."""
+    """How a domain ended."""
 
     GUEST = "the guest ended by itself"
     QEMU = "QEMU died"
@@ -58,7 +58,7 @@ _ENDS = {
 
 
 class LibvirtDomain:
-    """A guest that was started; gone when its ``with`` block ends."""
+    """A started guest; it is gone when its ``with`` block ends."""
 
     def __init__(self, spec: DomainSpec, handle: Any, hypervisor: "LibvirtHypervisor") -> None:
         self.spec = spec
@@ -68,9 +68,9 @@ class LibvirtDomain:
         self._console = ConsoleFile(spec.console)
 
     def is_running(self) -> bool:
-        """Whether the guest is there; False means that it ended itself (panic, reset, power-off).
+        """Whether the guest still runs; False means that it ended itself (panic, reset, power-off).
 
-        Raises :class:`InfraError` when its end, or its pause, is not the guest's doing.
+        Raises :class:`InfraError` if something else ended or paused it.
         """
         if self._handle is None:
             return False
@@ -99,12 +99,12 @@ class LibvirtDomain:
         return False
 
     def _check_nvme(self) -> None:
-        """Raise :class:`InfraError` where I/O of a disk on NVMe failed on the host: no guest is paused for that."""
+        """Raise :class:`InfraError` if I/O of an NVMe disk failed on the host, which does not pause the guest."""
         if not self.spec.on_nvme:
             return
         try:
             told = json.loads(libvirt_qemu.qemuMonitorCommand(self._handle, _BLOCK_STATS, 0))["return"]
-        except libvirt.libvirtError:  # it has just ended
+        except libvirt.libvirtError:  # the guest has just ended
             return
         for one in told:
             failed = sum(one["stats"].get(f"failed_{what}_operations", 0) for what in ("rd", "wr", "flush", "unmap"))
@@ -115,18 +115,18 @@ class LibvirtDomain:
                 )
 
     def cpu_time_s(self) -> float:
-        """CPU seconds of the host that the whole QEMU process has used; after its end the last known."""
+        """The host's CPU seconds that the whole QEMU process has used; after its end the last known value."""
         if self._handle is not None:
             with suppress(libvirt.libvirtError):
                 self._cpu_time_s = max(self._cpu_time_s, self._handle.info()[4] / 1e9)
         return self._cpu_time_s
 
     def read_console(self) -> str:
-        """The console since the last call, at most :data:`CONSOLE_CHUNK_BYTES`; raises :class:`InfraError`."""
-        return self._console.read().decode("latin-1")  # bytes of a broken kernel; no sequence can be cut in two
+        """The console output since the last call, at most :data:`CONSOLE_CHUNK_BYTES`; raises :class:`InfraError`."""
+        return self._console.read().decode("latin-1")  # a broken kernel sends any bytes, and each is a character
 
     def destroy(self) -> None:
-        """End the guest at once; idempotent. Raises :class:`InfraError` when it will not go."""
+        """End the guest at once; idempotent. Raises :class:`InfraError` if that fails."""
         if self._handle is None:
             return
         self.cpu_time_s()
@@ -138,7 +138,7 @@ class LibvirtDomain:
                 raise InfraError(f"{self.spec.name} cannot be ended: {error}") from error
         finally:
             self._console.close()
-        self._hypervisor.forget(self)  # at the end: refused or interrupted before it, close() tries again by name
+        self._hypervisor.forget(self)  # last: if destroy() was refused or interrupted, close() tries again by name
 
     def __enter__(self) -> Self:
         return self
@@ -148,29 +148,29 @@ class LibvirtDomain:
 
 
 class LibvirtHypervisor:
-    """A connection to libvirt; closing it leaves no guest of this run running."""
+    """A connection to libvirt; after it is closed no guest of this run is left running."""
 
     def __init__(self, connection: Any, directory: Path | None) -> None:
         self._connection = connection
         self.directory = directory
-        # By the names of domains. libvirt's events may come later than the state that they explain.
+        # By the names of domains. A libvirt event may arrive later than the state that it explains.
         self.endings: dict[str, DomainEnd] = {}
         self.io_errors: dict[str, str] = {}
         self._domains: list[LibvirtDomain] = []
-        # Also of a guest that came up while Ctrl-C was pressed, and has no domain object yet.
+        # Includes a guest that was coming up when Ctrl-C was pressed, and has no domain object yet.
         self._names: set[str] = set()
         self._callback = connection.domainEventRegisterAny(
             None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle, None
         )
         self._monitor: int | None = None
-        with suppress(libvirt.libvirtError):  # what is paused is then without QEMU's reason
+        with suppress(libvirt.libvirtError):  # without it, a pause is reported without QEMU's reason
             self._monitor = libvirt_qemu.qemuMonitorEventRegister(
                 connection, None, "BLOCK_IO_ERROR", self._on_io_error, None
             )
 
     @property
     def is_alive(self) -> bool:
-        """Whether libvirt is still at the other end; it is not after a daemon's restart."""
+        """Whether libvirt is still connected; it is not after a restart of the daemon."""
         try:
             return self._connection is not None and self._connection.isAlive() == 1
         except libvirt.libvirtError:
@@ -183,9 +183,9 @@ class LibvirtHypervisor:
 
     @property
     def run_as(self) -> tuple[int, int] | None:
-        """User and group that a daemon's QEMU is to have; None where it has those of this process anyway.
+        """The user and group that a daemon's QEMU must be given; None if it has those of this process anyway.
 
-        A system daemon's QEMU cannot enter an ordinary home directory. So it is this process's user, with the group
+        A system daemon's QEMU cannot enter an ordinary home directory. So it gets this process's user, with the group
         that may open /dev/kvm.
         """
         if self.embedded or urlsplit(self._connection.getURI()).path != "/system":
@@ -197,7 +197,7 @@ class LibvirtHypervisor:
 
     @property
     def _becoming(self) -> tuple[str, ...]:
-        """The words of QEMU by which it is :func:`guest_user` from before the guest's first instruction on."""
+        """QEMU's arguments to become :func:`guest_user` before the guest's first instruction."""
         user = guest_user() if self.embedded else None
         if user is None:
             return ()
@@ -207,7 +207,7 @@ class LibvirtHypervisor:
 
     @property
     def qemu_version(self) -> str:
-        """QEMU's version, as ``7.2.22``; raises :class:`UserError` when there is no QEMU for x86_64."""
+        """QEMU's version, as ``7.2.22``; raises :class:`UserError` if there is no QEMU for x86_64."""
         try:
             return _version_text(self._connection.getVersion())
         except libvirt.libvirtError as error:
@@ -215,14 +215,14 @@ class LibvirtHypervisor:
 
     @property
     def driver_version(self) -> str:
-        """The version of the libvirt that drives QEMU: a daemon's may be another than the library's."""
+        """The version of the libvirt that drives QEMU; a daemon's may differ from the library's."""
         return _version_text(self._connection.getLibVersion())
 
     def offers(self, accelerator: Accelerator) -> bool:
-        """Whether libvirt would start an x86_64 guest with it; that it *runs* is another question.
+        """Whether libvirt would start an x86_64 guest with this accelerator, not whether that guest would run.
 
-        It refuses to tell of what it does not have (virQEMUCapsCacheLookupDefault() in its qemu_capabilities.c). Raises
-        :class:`InfraError` where it refuses anything else.
+        libvirt refuses to describe an accelerator that it does not have (virQEMUCapsCacheLookupDefault() in its
+        qemu_capabilities.c). Raises :class:`InfraError` for any other refusal.
         """
         try:
             self._connection.getDomainCapabilities(arch="x86_64", virttype=_VIRT_TYPES[accelerator])
@@ -233,9 +233,9 @@ class LibvirtHypervisor:
         return True
 
     def start(self, spec: DomainSpec) -> LibvirtDomain:
-        """Start a transient guest; the console file is made first, so it holds the first byte.
+        """Start a transient guest; the console file is created first, so it receives the first byte.
 
-        Raises :class:`InfraError` with QEMU's own words when it does not start.
+        Raises :class:`InfraError` with QEMU's own message if the guest does not start.
         """
         if self.directory is not None:
             make_private(self.directory)  # it may have been cleaned up since the last guest
@@ -246,7 +246,7 @@ class LibvirtHypervisor:
                 raise InfraError(f"{disk.source.name} is another device by now, or gone", "see: dmesg; lsblk")
         self.endings.pop(spec.name, None)
         self.io_errors.pop(spec.name, None)
-        # The embedded driver refuses it; there, a killed process leaves its guest to reap().
+        # The embedded driver refuses this flag; a guest of a killed process is then left to reap().
         flags = 0 if self.embedded else libvirt.VIR_DOMAIN_START_AUTODESTROY
         self._names.add(spec.name)
         try:
@@ -262,19 +262,20 @@ class LibvirtHypervisor:
         return domain
 
     def forget(self, domain: LibvirtDomain) -> None:
-        """No longer end this guest at the end."""
+        """Stop tracking a guest that has ended, so that :meth:`close` does not end it again."""
         self._domains.remove(domain)
         self._names.discard(domain.spec.name)
 
     def reap(self, prefix: str) -> tuple[str, ...]:
-        """End every domain whose name starts with ``prefix``, whoever started it; their names.
+        """End every domain whose name starts with ``prefix``, whoever started it, and return their names.
 
-        Raises :class:`InfraError` when one cannot be ended.
+        Raises :class:`InfraError` if one cannot be ended.
         """
         names = {handle.name() for handle in self._active(prefix)}
         if self.embedded:
-            # By their processes. Another process may have left one in a directory of its own. And of a guest whose
-            # orchestrator was killed while QEMU started libvirt waits for the monitor, and refuses for half a minute.
+            # Embedded guests are ended by their processes. Another process may have left one in a directory of its own.
+            # And if the orchestrator was killed while QEMU was starting, libvirt waits for the monitor and refuses for
+            # half a minute.
             names |= {name for name, pid in list(guests(prefix)) if end_guest(pid, name)}
 
         def all_ended() -> bool | None:
@@ -291,13 +292,13 @@ class LibvirtHypervisor:
         return tuple(sorted(names))
 
     def close(self) -> None:
-        """End the guests that are left and the connection; idempotent."""
+        """End the remaining guests and a daemon's connection, not the embedded driver's; idempotent."""
         if self._connection is None:
             return
         for domain in tuple(self._domains):
             domain.destroy()
         for name in tuple(self._names):
-            with suppress(libvirt.libvirtError):  # it never came up
+            with suppress(libvirt.libvirtError):  # it never started
                 self._connection.lookupByName(name).destroy()
         connection, self._connection = self._connection, None
         with suppress(libvirt.libvirtError):  # the daemon may be gone, and its callbacks with it
@@ -325,13 +326,13 @@ class LibvirtHypervisor:
         return (self.directory / "log" if self.directory else Path("/var/log/libvirt")) / f"qemu/{name}.log"
 
     def last_words(self, name: str) -> str:
-        """The end of QEMU's log of a guest, for a hint; nothing where it cannot be read, as root's of a daemon."""
+        """The end of QEMU's log of a guest, for a hint; empty if it cannot be read: a daemon's log belongs to root."""
         with suppress(OSError):
             return "; ".join(self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()[-2:])
         return ""
 
     def _on_lifecycle(self, _connection: Any, handle: Any, event: int, detail: int, _opaque: Any) -> None:
-        """Runs in the event thread; the first word about an end is the true one."""
+        """Record how a domain ended; runs in the event thread. The first event about an end is the accurate one."""
         if event == libvirt.VIR_DOMAIN_EVENT_STOPPED:
             self.endings.setdefault(handle.name(), _ENDS.get(detail, DomainEnd.OUTSIDE))
         elif (event, detail) == (libvirt.VIR_DOMAIN_EVENT_SHUTDOWN, libvirt.VIR_DOMAIN_EVENT_SHUTDOWN_HOST):
@@ -340,7 +341,7 @@ class LibvirtHypervisor:
     def _on_io_error(
         self, _connection: Any, handle: Any, _event: str, _seconds: int, _micros: int, details: str, _opaque: Any
     ) -> None:
-        """Runs in the event thread. QEMU's own words (qapi/block-core.json, BLOCK_IO_ERROR); the first ones count."""
+        """Record QEMU's first I/O error (qapi/block-core.json, BLOCK_IO_ERROR); runs in the event thread."""
         with suppress(ValueError):
             told = json.loads(details)
             what = f"{told.get('operation', 'use')} of a disk: {told.get('reason', 'no reason given')}"
@@ -350,8 +351,8 @@ class LibvirtHypervisor:
 def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> LibvirtHypervisor:
     """Connect to ``uri``: ``qemu:///embed`` for the embedded driver, else a libvirt daemon of this host.
 
-    The embedded driver's directory is named after ``root``, that of the run. ``cache`` keeps what it learns
-    about QEMU between runs. Raises :class:`UserError` when there is nothing at the other end.
+    The embedded driver's directory is named after ``root``, the run's directory. ``cache`` keeps what the driver learns
+    about QEMU between runs. Raises :class:`UserError` if the connection fails.
     """
     _start_library()
     directory = None
@@ -382,13 +383,13 @@ def library_version() -> str:
 
 @functools.cache
 def _embedded_connection(uri: str) -> Any:
-    """One for the process: the 22nd is refused ("Too many drivers", MAX_DRIVERS in libvirt's src/libvirt.c)."""
+    """Open one per process: the 22nd is refused ("Too many drivers", MAX_DRIVERS in libvirt's src/libvirt.c)."""
     return libvirt.open(uri)
 
 
 @functools.cache  # libvirt's event loop and error handler exist once in a process
 def _start_library() -> None:
-    libvirt.registerErrorHandler(lambda *_: None, None)  # printed otherwise; the exception says the same
+    libvirt.registerErrorHandler(lambda *_: None, None)  # would be printed, too; exceptions report them
     libvirt.virEventRegisterDefaultImpl()
 
     def run_events() -> None:

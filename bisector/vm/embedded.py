@@ -1,7 +1,7 @@
-"""The directory of libvirt's embedded QEMU driver: where it is, what the driver is told, what runs in it.
+"""The directory of libvirt's embedded QEMU driver: its place, the driver's configuration, and the guests in it.
 
-A process has one, named after the run that it opens the driver for first. Guests of any run are found by their names,
-in the directories of all processes of this user. Only what has the marker in it is ever removed.
+Each process has one, named after the run for which it first opens the driver. Guests of any run are found by their
+names, in the directories of all processes of this user. Only a directory with the marker in it is ever removed.
 """
 
 import atexit
@@ -22,23 +22,23 @@ from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.locks import locked, try_lock
 
-# Short: sockaddr_un has 108 bytes (unix(7)), and libvirt adds "/lib/qemu/domain-ID-NAME(20)/monitor.sock". Kept across
-# reboots (file-hierarchy(7)), and not $XDG_RUNTIME_DIR: that is removed with the last logout of its user
-# (pam_systemd(8)), after which a run goes on.
-PARENT = Path("/var/tmp")  # noqa: S108 - made private, and checked
-# As whom libvirt's own daemon runs QEMU: on Debian and Arch, and on Fedora and openSUSE. libvirt needs its user.
+# The path has to be short: sockaddr_un has 108 bytes (unix(7)), and libvirt adds
+# "/lib/qemu/domain-ID-NAME(20)/monitor.sock". It is kept across reboots (file-hierarchy(7)). $XDG_RUNTIME_DIR is
+# removed at the last logout of its user (pam_systemd(8)), after which a run goes on.
+PARENT = Path("/var/tmp")  # noqa: S108 - created private, and checked
+# The user of QEMU under libvirt's own daemon: on Debian and Arch, on Fedora and openSUSE. libvirt needs that user.
 GUEST_USERS = ("libvirt-qemu", "qemu")
 _SHARE_DEADLINE_S = 10.0
 _BECOME_S = 10.0
 _MARKER = "bisector-libvirt"
 _MARKER_TEXT = "bisector keeps libvirt's embedded driver here; it may be removed when no bisector runs\n"
 
-# libvirt keeps the first directory of its embedded driver for the life of the process; so does this module.
+# libvirt keeps the first directory of its embedded driver for the life of the process, and so does this module.
 _opened: list[Path] = []
 
 
 def embedded_directory(root: Path, cache: Path | None) -> Path:
-    """The directory of this process's embedded driver, private and configured; the first one is that of ``root``.
+    """The directory of this process's embedded driver, private and configured; the first call names it after ``root``.
 
     ``cache`` keeps what the driver learns about QEMU. Raises as :func:`make_private` does.
     """
@@ -48,7 +48,7 @@ def embedded_directory(root: Path, cache: Path | None) -> Path:
         return directory
     _opened.append(directory)
     (directory / "etc").mkdir(exist_ok=True)
-    # No daemons, QEMU as this user, and nobody's files change owner.
+    # No daemons, QEMU as this user, and no file changes its owner.
     lines = (
         'stdio_handler = "file"',
         'security_driver = "none"',
@@ -58,7 +58,7 @@ def embedded_directory(root: Path, cache: Path | None) -> Path:
         "remember_owner = 0",
         "namespaces = []",
         "cgroup_controllers = []",
-        # libvirt's filter of system calls denies QEMU to become another user; the driver names a filter itself.
+        # libvirt's filter of system calls forbids QEMU to become another user; vm/driver.py passes a filter of its own.
         *(() if guest_user() is None else ("seccomp_sandbox = 0",)),
     )
     (directory / "etc/qemu.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
@@ -68,17 +68,17 @@ def embedded_directory(root: Path, cache: Path | None) -> Path:
         link.unlink(missing_ok=True)
         link.symlink_to(cache.resolve())
     atexit.register(remove_if_idle, directory)
-    atexit.register(hold(directory))  # the last one registered is called first
+    atexit.register(hold(directory))  # called before remove_if_idle: the order is the reverse
     return directory
 
 
 def directory_of(root: Path) -> Path:
-    """Where the driver of a process is whose first run is in ``root``; a killed one may have left guests there."""
+    """The driver's directory of a process whose first run is in ``root``; after a kill, guests may be left there."""
     return PARENT / f"bisector-{os.getuid()}-{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:10]}"
 
 
 def _directories() -> Iterator[Path]:
-    """The directories of all processes of this user: private, and named as :func:`directory_of` does it."""
+    """The directories of all processes of this user: private, and named by :func:`directory_of`."""
     name = re.compile(rf"bisector-{os.getuid()}-[0-9a-f]{{10}}")
     return (path for path in sorted(PARENT.glob("bisector-*")) if name.fullmatch(path.name) and _is_private(path))
 
@@ -96,14 +96,14 @@ def _is_private(path: Path) -> bool:
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory with the marker in it, unless it is there; libvirt makes what it needs below.
+    """Create the directory, with the marker in it, unless it exists; libvirt creates what it needs below.
 
-    Raises :class:`UserError` when there is something else in its place, and :class:`InfraError` when it cannot be made.
+    Raises :class:`UserError` if something else is in its place, and :class:`InfraError` if it cannot be created.
     """
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
-            if directory in _opened:  # the one that was held is gone, and others end the guests of this one
+            if directory in _opened:  # the held one is gone, and other processes could end this one's guests
                 atexit.register(hold(directory))
         if not _is_private(directory):
             raise UserError(
@@ -119,10 +119,10 @@ def make_private(directory: Path) -> None:
 
 
 def hold(directory: Path) -> Callable[[], None]:
-    """Share the directory with others who hold it, and keep it from being removed, until what is returned is called.
+    """Keep the directory from being removed until the returned function is called; several processes may hold it.
 
-    Whoever looks for abandoned guests has it alone for a moment, which is waited for. systemd-tmpfiles leaves alone
-    what is locked (tmpfiles.d(5), "AGE").
+    A process that looks for abandoned guests locks it exclusively for a moment, which is waited for. systemd-tmpfiles
+    ignores locked directories (tmpfiles.d(5), "AGE").
     """
     with ExitStack() as stack, suppress(OSError, DeadlineExpired):
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -134,9 +134,9 @@ def hold(directory: Path) -> Callable[[], None]:
 
 
 def remove_if_idle(directory: Path) -> None:
-    """Remove the driver's directory when no guest runs in it and nobody holds it.
+    """Remove the driver's directory if no guest runs in it and no process holds it.
 
-    What is left is found by the next process.
+    If that fails, the next process finds the rest.
     """
     if directory not in _directories() or not _is_marked(directory):
         return
@@ -146,10 +146,10 @@ def remove_if_idle(directory: Path) -> None:
 
 
 def guest_user() -> pwd.struct_passwd | None:
-    """Whom QEMU becomes before a guest starts, where root starts it; None where it stays who it is.
+    """The user that QEMU becomes before a guest starts, if root starts it; None if QEMU keeps its user.
 
-    By then it has opened all files of the guest. What breaks out of the guest is neither root nor has a capability.
-    Root of a container may lack the right to become another user.
+    By then QEMU has opened all files of the guest. Code that breaks out of the guest is not root and has no
+    capabilities. In a container, root may lack the right to become another user.
     """
     for name in GUEST_USERS if os.geteuid() == 0 else ():
         with suppress(KeyError, process.CommandMissing, process.CommandTimeout):
@@ -161,7 +161,7 @@ def guest_user() -> pwd.struct_passwd | None:
 
 
 def runs_guest(pid: int, name: str) -> bool:
-    """Whether ``pid`` is QEMU with this guest, and not a process that got its number later."""
+    """Whether ``pid`` is QEMU with this guest, and not another process that got its number later."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -170,7 +170,7 @@ def runs_guest(pid: int, name: str) -> bool:
 
 
 def end_guest(pid: int, name: str) -> bool:
-    """End a guest by its process; whether it was still there. Raises :class:`InfraError` for one that does not end."""
+    """End a guest by its process, and return whether it still ran. Raises :class:`InfraError` if it does not end."""
     return process.end(pid, partial(runs_guest, name=name))
 
 
@@ -183,16 +183,16 @@ def guests(prefix: str) -> Iterator[tuple[str, int]]:
 def _guest_pids(root: Path, prefix: str) -> Iterator[tuple[str, int]]:
     """Name and process of each running guest of this directory whose name starts with ``prefix``."""
     for file in (root / "run/qemu").glob(f"{prefix}*.pid"):
-        with suppress(OSError, ValueError):  # libvirt removes it when the guest ends
+        with suppress(OSError, ValueError):  # libvirt removes the file when the guest ends
             pid = int(file.read_text(encoding="ascii"))
             if runs_guest(pid, file.stem):
                 yield file.stem, pid
 
 
 def end_abandoned(spared: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """End the guests of killed processes, but for those whose names begin as one of ``spared``; their names.
+    """End the guests of killed processes, except those whose names begin with one of ``spared``; return their names.
 
-    Whoever uses a directory holds it, see :func:`hold`. Raises :class:`InfraError` for a guest that does not end.
+    A directory in use is held (:func:`hold`). Raises :class:`InfraError` for a guest that does not end.
     """
     ended = []
     for directory in filter(_is_marked, _directories()):

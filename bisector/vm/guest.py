@@ -1,4 +1,4 @@
-"""A root shell in a running guest: the one owner of fabric and paramiko.
+"""A root shell in a running guest: the only module that uses fabric and paramiko.
 
 paramiko waits without a time limit in several places (the answer to "exec", the window of a channel). So every such
 call runs in one worker thread while the caller's thread watches the clock and the guest; when either says stop, the
@@ -29,7 +29,7 @@ _WATCH_EVERY_S = 0.2
 _HANG_UP_S = 2.0
 _CHUNK_BYTES = 65536
 
-# paramiko prints tracebacks of its own when a peer goes away; what happened is in the exceptions.
+# paramiko prints tracebacks of its own when a peer goes away; the exceptions tell the same.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
@@ -37,8 +37,8 @@ logging.getLogger("paramiko").propagate = False
 class Guest(CommandLink):
     """A connection to a guest; implements :class:`bisector.core.shell.Shell`.
 
-    ``watch`` is called about five times a second while the guest is waited for; what it raises
-    (a :class:`bisector.core.errors.KernelFault` when the console shows a panic) ends the wait at once.
+    ``watch`` is called about five times a second during each wait for the guest; an exception of it (a
+    :class:`bisector.core.errors.KernelFault` if the console shows a panic) ends the wait at once.
     """
 
     def __init__(self, connection: Any, watch: Watch, bounds: Bounds) -> None:
@@ -56,9 +56,9 @@ class Guest(CommandLink):
         watch: Watch = lambda: None,
         bounds: Bounds = DEFAULT_BOUNDS,
     ) -> Self:
-        """Log in as root on the loopback port; to be called once the guest has said it is ready.
+        """Log in as root on the loopback port, once the guest has reported to be ready.
 
-        Raises :class:`GuestRefused` for keys, :class:`GuestLost` and :class:`GuestTimeout`.
+        Raises :class:`GuestRefused` for a wrong key, :class:`GuestLost` and :class:`GuestTimeout`.
         """
         guest = cls(_connection(port, image, deadline), watch, bounds)
         try:
@@ -72,7 +72,7 @@ class Guest(CommandLink):
         self.close()
 
     def close(self) -> None:
-        """End the connection and the worker; may be called again."""
+        """End the connection and the worker; idempotent."""
         self._hang_up()
         self._worker.shutdown()
 
@@ -82,7 +82,7 @@ class Guest(CommandLink):
         def start() -> paramiko.Channel:
             channel: paramiko.Channel = self._live().create_session()
             channel.exec_command(command)
-            with suppress(OSError):  # a command that ended before it read all of it; its exit status tells
+            with suppress(OSError):  # the command ended before it read all of it; its exit status tells
                 channel.sendall(data)
             channel.shutdown_write()  # a command that reads its standard input sees its end
             return channel
@@ -93,13 +93,13 @@ class Guest(CommandLink):
             buffer.set_event(arrived)  # paramiko's thread may write to the channel's own pipe while close() closes it
         transport = self._connection.client.get_transport()
         ask_life = partial(transport.global_request, "keepalive@openssh.com", wait=True)
-        # By a clock that counts no time in which this process was stopped.
+        # The clock counts no time in which this process was stopped.
         seen_bytes, since_s, asked = 0, self._clock.now_s(), None
         try:
             while not self._finished(channel):
                 self._guard(deadline)
                 wait_s = min(_WATCH_EVERY_S, deadline.remaining_s)
-                if channel.eof_received:  # nothing more arrives; what is missing is the exit status
+                if channel.eof_received:  # no more output arrives, only the exit status is missing
                     channel.status_event.wait(wait_s)
                 elif not (channel.recv_ready() or channel.recv_stderr_ready()):  # reading one clears it for both
                     arrived.wait(wait_s)
@@ -124,14 +124,14 @@ class Guest(CommandLink):
                 channel.close()
 
     def _live(self) -> Any:
-        """The connection, while it is one: fabric would quietly make a new one, to whatever listens there now."""
+        """The connection if it is still open: fabric would silently open a new one, to whatever listens there now."""
         if not self._connection.is_connected:
             raise EOFError
         return self._connection
 
     @staticmethod
     def _finished(channel: paramiko.Channel) -> bool:
-        """Whether all output was read and the exit status is known; raises when neither will ever be."""
+        """Whether all output was read and the exit status is known; raises ``EOFError`` if that will never be so."""
         if channel.recv_ready() or channel.recv_stderr_ready() or not channel.exit_status_ready():
             return False
         if channel.closed and not channel.eof_received:  # a command that ends, even by a signal, sends an end of file
@@ -139,7 +139,7 @@ class Guest(CommandLink):
         return bool(channel.eof_received)
 
     def _ask(self, call: Callable[[], T], deadline: Deadline) -> T:
-        """The call's answer, made in the worker."""
+        """The result of a call that the worker makes."""
         future = self._worker.submit(call)
         try:
             while not wait((future,), min(_WATCH_EVERY_S, deadline.remaining_s)).done:
@@ -160,19 +160,19 @@ class Guest(CommandLink):
             raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
 
     def _hang_up(self) -> None:
-        """Close the connection under whatever waits for it, which then ends with an error."""
+        """Close the connection while the worker waits on it, which makes the wait fail."""
         transport = self._connection.client.get_transport()
         with suppress(paramiko.SSHException, EOFError, OSError):
             self._connection.close()
         with suppress(paramiko.SSHException, EOFError, OSError):
-            self._connection.client.close()  # fabric closes only what it has seen connected
+            self._connection.client.close()  # fabric closes only a connection that it knows to be open
         if transport is not None:
-            transport.join(_HANG_UP_S)  # it reads with a short time-out, and then sees that it is closed
+            transport.join(_HANG_UP_S)  # its thread reads with a short time-out, and then sees that it is closed
 
 
 def _connection(port: int, image: GuestImage, deadline: Deadline) -> Any:
     """A fabric connection that knows this guest's key and nothing of the user's ssh configuration."""
-    # lazy: neither fabric.yaml nor ~/.ssh/config is looked for.
+    # lazy: neither fabric.yaml nor ~/.ssh/config is read.
     config = fabric.Config(lazy=True, overrides={"load_ssh_configs": False})
     connection = fabric.Connection(
         "127.0.0.1",
@@ -188,7 +188,7 @@ def _connection(port: int, image: GuestImage, deadline: Deadline) -> Any:
             "auth_timeout": deadline.remaining_s,
         },
     )
-    # fabric's own choice is to accept any key.
+    # By default fabric accepts any host key.
     connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
     try:
         entry = HostKeyEntry.from_line(f"[127.0.0.1]:{port} {image.host_public_key}")

@@ -1,7 +1,7 @@
-"""A guest's root file system and its keys: a person's own, or one that was built from the recipe and is kept.
+"""A guest's root file system and its keys: the user's own, or built once from the recipe and kept.
 
-A kept image is complete, is never written again, and has the sums of its files beside it: a guest on a damaged image
-panics, or its fio dies, on every commit alike, and that must not look like the kernels' fault.
+A kept image is complete, is never written again, and has the checksums of its files beside it: on a damaged image the
+guest panics, or its fio dies, at every commit alike, and that must not be blamed on the kernels.
 """
 
 import hashlib
@@ -28,20 +28,20 @@ from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout,
 # orphan_file, which such a kernel does not know (Documentation/filesystems/ext4/orphan.rst, new in v5.15).
 SUITE = "bookworm"
 
-# Of a kept image:
+# The files of a kept image:
 ROOT = "root.ext4"
 CLIENT_KEY = "id_ed25519"
 HOST_KEY = "ssh_host_ed25519_key"
 SUMS = "sums"
 
-_CHUNK_BYTES = 1 << 20  # of a sum
+_CHUNK_BYTES = 1 << 20  # the unit of sum_of()
 _SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 _LOCAL_S = 300.0
 _INSTALL_S = 900.0
 _LOCK_S = 1800.0
 _BETWEEN_TRIES_S = (2.0, 4.0)
-# What the recipe and the disks of guests call, and the Debian package that has it.
+# Programs that the recipe and the guests' disks need, each with its Debian package.
 _PROGRAMS = {
     **{"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"},
     "qemu-img": "qemu-utils",
@@ -50,15 +50,15 @@ _PROGRAMS = {
 # QEMU's docs/interop/qcow2.txt
 _QCOW2_MAGIC = b"QFI\xfb"
 _QCOW2_HEADER = struct.Struct(">4sIQ56xQ")  # magic, version, offset of the backing file's name, incompatible features
-_QCOW2_DATA_FILE = 1 << 2  # of the incompatible features
+_QCOW2_DATA_FILE = 1 << 2  # a bit of the incompatible features
 
 
 @dataclass(frozen=True, slots=True)
 class GuestImage:
-    """A root file system (never written to) and the keys that make its SSH trusted both ways.
+    """A root file system (never written to), and the keys that authenticate guest and host to each other over SSH.
 
-    ``ssh_key`` is the private key that logs in as root; ``host_public_key`` is ``TYPE BASE64``.
-    ``key`` identifies the image.
+    ``ssh_key`` is the private key for the login as root; ``host_public_key`` is ``TYPE BASE64``. ``key`` identifies the
+    image.
     """
 
     root: Path
@@ -68,17 +68,17 @@ class GuestImage:
 
     @classmethod
     def kept_in(cls, directory: Path, key: str) -> "GuestImage":
-        """The image that was built in this directory; raises ``OSError`` and :class:`UserError` without its keys."""
+        """The image that was built in this directory; raises ``OSError`` or :class:`UserError` if it lacks its keys."""
         return cls(directory / ROOT, directory / CLIENT_KEY, _public_key(directory / f"{HOST_KEY}.pub"), key)
 
     @property
     def disk_format(self) -> str:
-        """QEMU's name of the root file's format."""
+        """QEMU's name for the root file's format."""
         return "qcow2" if self.root.suffix == ".qcow2" else "raw"
 
 
 def own_image(machine: MachineSettings) -> GuestImage:
-    """The image that the settings name; raises :class:`UserError` when a file of it is not usable."""
+    """The image that the settings name; raises :class:`UserError` if one of its files is not usable."""
     named = {
         "machine.image": machine.image,
         "machine.image_key": machine.image_key,
@@ -105,26 +105,26 @@ def own_image(machine: MachineSettings) -> GuestImage:
 
 
 def find_image(recipe: Path, cache_root: Path) -> GuestImage | None:
-    """The image of this recipe, if it was built before; it may be damaged (:func:`build_image`)."""
+    """The image of this recipe, if it was built before, else None; it may be damaged (:func:`build_image`)."""
     key = recipe_key(recipe)
     try:
         return GuestImage.kept_in(cache_root / key, key) if (cache_root / key / ROOT).is_file() else None
-    except (OSError, UserError):  # it has lost its keys
+    except (OSError, UserError):  # its keys are missing
         return None
 
 
 def recipe_key(recipe: Path) -> str:
-    """A hash of everything the image is made from; the notes for people are no part of it."""
+    """A hash of everything that the image is made from, without the notes for people (``*.md``)."""
     files = sorted(path for path in recipe.iterdir() if path.is_file() and path.suffix != ".md")
     parts = [SUITE.encode()] + [part for path in files for part in (path.name.encode(), path.read_bytes())]
     return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()[:16]
 
 
 def _check_alone(path: Path) -> None:
-    """Raise :class:`UserError` for an image that QEMU would read together with another file.
+    """Raise :class:`UserError` for an image that makes QEMU read a second file.
 
-    The name of that file is in the image. QEMU follows it with the rights of whoever starts it, and the guest reads
-    what is there. The header is read here, because qemu-img(1) itself follows some names (CVE-2024-4467).
+    The image holds the name of that file. QEMU opens it with the rights of the user who starts QEMU, and the guest can
+    read its content. The header is parsed here, because qemu-img(1) itself follows some names (CVE-2024-4467).
     """
     with path.open("rb") as file:
         header = file.read(_QCOW2_HEADER.size).ljust(_QCOW2_HEADER.size, b"\0")
@@ -140,7 +140,7 @@ def _check_alone(path: Path) -> None:
 
 
 def _public_key(path: Path) -> str:
-    """``TYPE BASE64`` of a public key file as ssh-keygen(1) writes it."""
+    """``TYPE BASE64`` from a public key file in the format of ssh-keygen(1)."""
     fields = path.read_text(encoding="utf-8", errors="replace").split()
     if len(fields) < 2 or not fields[0].startswith(("ssh-", "ecdsa-")):  # noqa: PLR2004 - type and key
         raise UserError(
@@ -152,7 +152,7 @@ def _public_key(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeptImage:
-    """An image: its key, what it takes of the disk (it has holes), and when it was last read, in seconds since 1970."""
+    """A kept image: its key, its size on the disk (it has holes), and when it was last read, in seconds since 1970."""
 
     key: str
     size_bytes: int
@@ -160,13 +160,13 @@ class KeptImage:
 
 
 def kept_images(cache_root: Path) -> tuple[KeptImage, ...]:
-    """The complete images, the last used first; raises :class:`InfraError` when they cannot be read."""
+    """The complete images, the most recently used first; raises :class:`InfraError` if they cannot be read."""
     found = []
     try:
         for root in cache_root.glob(f"*/{ROOT}"):
             if ".new-" not in (directory := root.parent).name:
                 size_bytes = sum(path.stat().st_blocks * 512 for path in directory.iterdir())
-                # Access times are written once a day at least (mount(8), relatime); the image is never written again.
+                # Access times are updated at least once a day (mount(8), relatime); the image is never written again.
                 found.append(KeptImage(directory.name, size_bytes, max(root.stat().st_atime, root.stat().st_mtime)))
     except OSError as error:
         raise InfraError(f"guest images {cache_root}: {error.strerror}") from error
@@ -174,7 +174,7 @@ def kept_images(cache_root: Path) -> tuple[KeptImage, ...]:
 
 
 def remove_images(cache_root: Path) -> None:
-    """Remove all complete images; the caller knows that no guest runs on one and that none is being built."""
+    """Remove all complete images; the caller makes sure that no guest runs on one and that none is being built."""
     for image in kept_images(cache_root):
         try:
             shutil.rmtree(cache_root / image.key)
@@ -183,7 +183,7 @@ def remove_images(cache_root: Path) -> None:
 
 
 def seal(directory: Path) -> None:
-    """Write the sums of all files, and have all of it on the disk; raises :class:`OSError`."""
+    """Write the checksums of all files, and flush everything to the disk; raises :class:`OSError`."""
     files = sorted(path for path in directory.iterdir() if path.name != SUMS)
     lines = (f"{sum_of(path)}  {path.name}\n" for path in files)
     for path in files:
@@ -192,9 +192,9 @@ def seal(directory: Path) -> None:
 
 
 def damage(directory: Path) -> str:
-    """What is wrong with a kept image, if it is there; nothing where its files are as they were sealed.
+    """What is wrong with a kept image; empty if its files are as they were sealed, or if there is no image.
 
-    May be asked while others seal or replace it. Raises :class:`InfraError` when it cannot be read.
+    It may be called while other processes seal or replace the image. Raises :class:`InfraError` if it cannot be read.
     """
     with our_files(directory):
         if not directory.exists():
@@ -212,9 +212,9 @@ def damage(directory: Path) -> str:
 
 
 def sum_of(path: Path) -> str:
-    """SHA-256 of a file's size and of each MiB of it that is not all zeros, with its place.
+    """SHA-256 of a file's size, and of the offset and content of each MiB of it that is not all zeros.
 
-    A root file system of 1 GiB has 220 MiB of data: 0.3 s instead of 1.4 s, and holes may become zeros in a copy.
+    A root file system of 1 GiB has 220 MiB of data: 0.3 s instead of 1.4 s. A copy may have zeros instead of holes.
     """
     total = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
@@ -223,7 +223,7 @@ def sum_of(path: Path) -> str:
         while place < size:
             try:
                 data = os.lseek(file.fileno(), place, os.SEEK_DATA)
-            except OSError:  # ENXIO: nothing but a hole up to the end
+            except OSError:  # ENXIO: only a hole up to the end
                 break
             place = file.seek(max(place, data // _CHUNK_BYTES * _CHUNK_BYTES))
             chunk = file.read(_CHUNK_BYTES)
@@ -234,10 +234,10 @@ def sum_of(path: Path) -> str:
 
 
 def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note: Callable[[str], None]) -> GuestImage:
-    """The image of this recipe, built now if need be; another process that builds it is waited for.
+    """The image of this recipe, built now if need be; if another process is building it, wait for that.
 
-    One that is damaged is built anew, once, and ``on_note`` is told why. Raises :class:`UserError` when this machine
-    cannot build images as it is set up, and :class:`InfraError` when the packages do not arrive or the disk is full.
+    A damaged image is rebuilt, once, and the reason goes to ``on_note``. Raises :class:`UserError` if this machine is
+    not set up to build images, and :class:`InfraError` if the packages do not arrive or the disk is full.
     """
     if (found := find_image(recipe, cache_root)) and not damage(found.root.parent):
         return found
@@ -260,7 +260,7 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
         if directory.exists():
             on_note(f"guest image: {wrong or f'{directory} is not whole'}; it is built anew")
             directory.rename(cache_root / f"{key}.new-damaged")
-        # Of killed builders: this process holds the lock, and that of each abandoned directory until the next one.
+        # Leftovers of killed builders: this process holds the lock, and abandoned() locks each directory it yields.
         for stale in chain(cache_root.glob(f"{key}.new-*"), abandoned()):
             _as_root(("rm", "-rf", stale), run_marker)
         work = Path(tempfile.mkdtemp(prefix=f"{key}.new-", dir=cache_root))
@@ -277,7 +277,7 @@ def build_image(recipe: Path, cache_root: Path, run_marker: Path | None, on_note
 
 
 def _fill(work: Path, recipe: Path, run_marker: Path | None, on_note: Callable[[str], None]) -> None:
-    """Make keys and file system. No mirror is named, so mmdebstrap's own choice and its checks of signatures hold."""
+    """Make the keys and the file system. No mirror is named, so mmdebstrap chooses one, and checks its signatures."""
     for name, comment in ((CLIENT_KEY, "bisector"), (HOST_KEY, "bisector-guest")):
         _run(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", work / name), run_marker)
     tar, root = work / "packages.tar", work / ROOT
@@ -287,7 +287,7 @@ def _fill(work: Path, recipe: Path, run_marker: Path | None, on_note: Callable[[
     mode = "root" if os.geteuid() == 0 else "unshare"
     options = ("--quiet", "--variant=minbase", f"--mode={mode}", f"--include={','.join(packages)}")
     try:
-        # It unpacks in a directory of its own in TMPDIR, half a gigabyte, which others must be able to enter.
+        # mmdebstrap unpacks half a gigabyte below TMPDIR, in a directory of its own; TMPDIR must let other users enter.
         with scratch("image", mode=0o755) as place:
             argv = ("env", f"TMPDIR={place}", "mmdebstrap", *options, SUITE, tar)
             retried(
@@ -305,17 +305,17 @@ def _fill(work: Path, recipe: Path, run_marker: Path | None, on_note: Callable[[
     _as_root(("sh", recipe / "make-ext4", recipe, tar, work, root), run_marker)
     root.chmod(0o444)
     tar.unlink()
-    (work / HOST_KEY).unlink()  # the guest has it; outside only its public half is of use
+    (work / HOST_KEY).unlink()  # the guest has it; only the public half is needed outside
 
 
 def _environment() -> dict[str, str]:
-    # An ordinary user's PATH has no sbin, where mke2fs is.
+    # mke2fs is in sbin, which an ordinary user's PATH lacks.
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SUPERUSER_DIRECTORIES))
     return {"PATH": path, **{name: os.environ[name] for name in _PROXIES if name in os.environ}}
 
 
 def _run(argv: Sequence[str | Path], run_marker: Path | None = None) -> None:
-    """Run a program of this host; a missing one is :class:`UserError`, its failure :class:`InfraError`."""
+    """Run a program of this host; raises :class:`UserError` if it is missing, :class:`InfraError` if it fails."""
     try:
         run(argv, deadline_s=_LOCAL_S, env=_environment(), run_marker=run_marker)
     except CommandMissing as error:
@@ -325,12 +325,12 @@ def _run(argv: Sequence[str | Path], run_marker: Path | None = None) -> None:
 
 
 def _as_root(argv: Sequence[str | Path], run_marker: Path | None = None) -> None:
-    """Run as root, or as what is root inside a namespace and owns the subordinate ids too."""
+    """Run as root, or as the root of a user namespace that also maps the subordinate ids."""
     _run((*(() if os.geteuid() == 0 else ("unshare", "--map-auto", "--map-root-user")), *argv), run_marker)
 
 
 def check_programs() -> None:
-    """Raise :class:`UserError` when a program that the building of images takes is missing."""
+    """Raise :class:`UserError` if a program for building images is missing."""
     path = _environment()["PATH"]
     missing = [one for program, one in _PROGRAMS.items() if program != "qemu-img" and which(program, path=path) is None]
     if missing:
@@ -338,8 +338,8 @@ def check_programs() -> None:
 
 
 def check_namespaces() -> None:
-    """Raise :class:`UserError` when this user has no user namespaces with subordinate ids."""
-    # One question instead of many: newuidmap, /etc/subuid, util-linux and the kernel's own settings.
+    """Raise :class:`UserError` if this user has no user namespaces with subordinate ids."""
+    # A trial covers newuidmap, /etc/subuid, util-linux and the kernel's own settings at once.
     try:
         _as_root(("true",))
     except InfraError as error:
@@ -350,7 +350,7 @@ def check_namespaces() -> None:
 
 
 def find_overlay_tool() -> str:
-    """Where :func:`overlay`'s program is; raises :class:`UserError` when it is not installed."""
+    """The path of the program for :func:`overlay`; raises :class:`UserError` if it is not installed."""
     if (found := which("qemu-img", path=_environment()["PATH"])) is None:
         raise not_installed("qemu-img", "qemu-utils")
     return found

@@ -1,6 +1,6 @@
 """A kernel in a running guest: started, watched from the first byte of its console, gone afterwards.
 
-Who is to blame when the guest no longer answers is decided here, where console, domain and connection are seen.
+This module decides who is to blame when the guest no longer answers, as it sees console, domain and connection.
 """
 
 import math
@@ -54,7 +54,7 @@ def running_release(shell: Shell) -> str:
 
 
 def running_build_id(shell: Shell) -> str:
-    """The GNU build-id of the running vmlinux in hex; empty when the kernel has none or hides it."""
+    """The GNU build-id of the running vmlinux in hex; empty if the kernel has none or hides it."""
     answer = _answer(shell, _NOTES)
     try:
         return build_id_in(bytes.fromhex(answer))
@@ -69,7 +69,7 @@ def _answer(shell: Shell, command: str) -> str:
     return result.stdout.strip()
 
 
-ACCELERATOR = "accelerator"  # in the run directory: what the run began under on this host
+ACCELERATOR = "accelerator"  # in the run directory: the accelerator that the run began with on this host
 CONSOLE = "console.log"
 _LOGIN_S = 30.0
 _LAST_WORDS_S = 3.0
@@ -77,14 +77,14 @@ _PING_S = 15.0
 
 
 def guest_image(machine: MachineSettings, run_marker: Path | None, on_note: Callable[[str], None]) -> GuestImage:
-    """The image of the settings: a person's own, or that of the recipe, built when it is not there yet."""
+    """The image of the settings: the user's own, or the recipe's, which is built if it does not exist yet."""
     if machine.image is not None:
         return own_image(machine)
     return build_image(resources.vm_images(), resources.cache_home() / "images", run_marker, on_note)
 
 
 class VirtualMachine:
-    """One guest from its definition to its end; ``guest`` is there once :meth:`boot` has returned."""
+    """One guest from its definition to its end; ``guest`` is available once :meth:`boot` has returned."""
 
     _domain: Domain | None = None
     _guest: GuestLink | None = None
@@ -115,7 +115,7 @@ class VirtualMachine:
         return self._guest
 
     def cpu_time_s(self) -> float:
-        """Host CPU seconds that QEMU has used, and whatever serves it a disk."""
+        """The host's CPU seconds that QEMU and the processes serving its disks have used."""
         served_s = math.fsum(map(serving_s, self._spec.disks))
         return served_s + (self._domain.cpu_time_s() if self._domain is not None else 0.0)
 
@@ -124,7 +124,7 @@ class VirtualMachine:
         return Deadline.by(self._clock, what, seconds)
 
     def facts(self) -> dict[str, str]:
-        """What bounds the figures of this guest, for the record: names and values for people."""
+        """Facts that limit this guest's figures, for the record: names and values for people."""
         host, spec = host_facts(), self._spec
         return {
             "CPU": f"{host.cpu_model}, {host.cores} cores",
@@ -135,25 +135,25 @@ class VirtualMachine:
         }
 
     def boot(self) -> None:
-        """Start, wait for the guest's own word, log in, and check that the kernel that was built runs.
+        """Start the guest, wait until it reports to be ready, log in, and check that it runs the kernel that was built.
 
-        Raises :class:`KernelFault` for a panic, a hang or silence, and :class:`InfraError` for another kernel: which
-        one is started is decided by the cache, QEMU's arguments and the port, never by the commit.
+        Raises :class:`KernelFault` for a panic, a hang or silence, and :class:`InfraError` for another kernel: cache,
+        QEMU's arguments and port decide which one is started, never the commit.
         """
         self._domain = self._stack.enter_context(self._hypervisor.start(self._spec))
-        pulse = self._settings.image is None  # by the init of the built image
-        # On a busy host the ten seconds between two signs of life of a counted guest take minutes.
+        pulse = self._settings.image is None  # given by the init of the built image
+        # A counted guest gives a sign of life every ten seconds of its own time, which take minutes on a busy host.
         now = self._clock.now_s if self._wire is None else self._domain.cpu_time_s
         self._watch = Watch(self._domain, self._settings.silence_deadline_s, now, pulse=pulse)
         deadline = self.deadline("the guest", self._settings.boot_deadline_s)
         with self.blamed(Stage.BOOT):
             self._guest = self._stack.enter_context(self._connected(deadline))
-            self._watch.console.ready = True  # a person's own image need not say so
+            self._watch.console.ready = True  # the user's own image does not print the ready line
             self._check_kernel()
 
     def _connected(self, deadline: Deadline) -> GuestLink:
         if (wire := self._wire) is not None:
-            while wire.told() is None:  # until it has told that it is there
+            while wire.told() is None:  # until the guest has reported for the first time
                 self._look(deadline)
             return Mailbox(wire, self._watch, clock=self._clock)
         if self._settings.image is None:
@@ -161,7 +161,7 @@ class VirtualMachine:
             while not self._watch.console.ready:
                 self._look(deadline, self._settings.silence_deadline_s)
             return self._login("SSH to the guest", _LOGIN_S)
-        while True:  # a person's own image says nothing on the console when it is ready
+        while True:  # the user's own image prints nothing when it is ready
             self._watch()
             try:
                 return self._login("SSH to the guest", min(_LOGIN_S, max(deadline.remaining_s, 1.0)))
@@ -190,10 +190,11 @@ class VirtualMachine:
 
     @contextmanager
     def blamed(self, stage: Stage) -> Iterator[None]:
-        """Sort out a guest that did not answer: a dead or stuck kernel is one, a lost connection is infrastructure.
+        """Decide who is to blame for a guest that did not answer: a dead or stuck kernel, or else the infrastructure.
 
-        The first is raised as :class:`KernelFault`, the second as the :class:`GuestError` it is. Whether the kernel
-        under test lost the connection, only a kernel that is known to be good tells (:mod:`bisector.bisect.failures`).
+        The first is raised as :class:`KernelFault`, a lost connection as the :class:`GuestError` that it is. Only a
+        kernel known to be good tells whether the kernel under test lost the connection
+        (:mod:`bisector.bisect.failures`).
         """
         self._watch.stage = stage
         silence_s = self._settings.silence_deadline_s
@@ -201,9 +202,9 @@ class VirtualMachine:
             yield
         except KernelFault:
             if self._domain is not None:
-                self._domain.is_running()  # where the host's disk is to blame it says so
+                self._domain.is_running()  # raises if the host's disk is to blame
             raise
-        except GuestNonsense as error:  # it answers: no host and no network makes a file endless
+        except GuestNonsense as error:  # the guest answers: no host and no network makes a file endless
             raise KernelFault(stage, FaultKind.COMMAND_FAILED, str(error), self._watch.console.tail()) from error
         except GuestError as error:
             # A panic may reach the console a moment after the connection broke.
@@ -211,26 +212,26 @@ class VirtualMachine:
             while not deadline.expired:
                 self._watch()
                 self._clock.sleep(0.1)
-            # A guest that takes a new connection, or has given a sign of life, has a kernel that is alive.
+            # If the guest accepts a new connection, or has given a sign of life, its kernel is alive.
             alive = self._watch.silence_s < silence_s if self._wire is not None else False
             if self._wire is None:
                 with suppress(GuestError), self._login("an answer", _PING_S) as guest:
                     alive = guest.run("true", _PING_S).exit_status == 0
-            if alive and isinstance(error, GuestTimeout):  # the kernel talks, what was started never ends
+            if alive and isinstance(error, GuestTimeout):  # the kernel answers, but the command never ends
                 raise KernelFault(stage, FaultKind.HANG, str(error), self._watch.console.tail()) from error
             if not alive and self._watch.silence_s > silence_s:
                 raise self._watch.silent() from error
             raise
 
     def close(self) -> None:
-        """End connection and guest."""
+        """End the connection and the guest."""
         if self._wire is not None:
             self._wire.let_go()
         self._stack.close()
 
 
 class VirtualMachines:
-    """Makes guests for one run: hypervisor, image, accelerator and disks."""
+    """Makes the guests of one run: hypervisor, image, accelerator and disks."""
 
     def __init__(
         self,
@@ -253,11 +254,11 @@ class VirtualMachines:
         self._connecting = threading.Lock()  # guests may be prepared by several threads
         self._on_note = on_note
         self._choosing, self._guests_on = threading.Lock(), Counter[int]()
-        self._had: set[str] = set()  # the disks of earlier trials, by their serial numbers in the guest
+        self._had: set[str] = set()  # the disks that earlier trials had, by their serial numbers in the guest
 
     @classmethod
     def open(cls, settings: Settings, image: GuestImage, run_dir: Path, on_note: Callable[[str], None]) -> Self:
-        """Connect, and end what a killed process of this run left running."""
+        """Connect to the hypervisor, and end the guests that a killed process of this run left running."""
         cache = resources.cache_home() / "libvirt"
         remove_abandoned(run_dir)
 
@@ -273,16 +274,16 @@ class VirtualMachines:
         return cls(settings, image, run_dir, connect, on_note)
 
     def _stay_connected(self) -> None:
-        """Connect again after a daemon's restart; raises :class:`InfraError` while there is none."""
+        """Reconnect after a restart of the daemon; raises :class:`InfraError` while it is down."""
         with self._connecting:
             if not self._hypervisor.is_alive:
                 self._on_note("the connection to libvirt is lost; it is opened again")
-                # Its guests are out of reach by it: the new one finds them by their names.
+                # The old connection no longer reaches its guests; the new one finds them by their names.
                 with suppress(BisectorError):
                     self._hypervisor.close()
                 try:
                     self._hypervisor = self._connect()
-                except UserError as error:  # it was there when the run began
+                except UserError as error:  # the daemon was there when the run began
                     raise InfraError(error.message, error.hint) from error
 
     def __enter__(self) -> Self:
@@ -292,7 +293,7 @@ class VirtualMachines:
         self._hypervisor.close()
 
     def era(self, storage: StorageSettings) -> Era | None:
-        """What figures on a stack depend on here; None until it is known what guests run under."""
+        """The era of figures measured on this stack now; None until the accelerator of the guests is known."""
         self._stay_connected()
         if (accelerator := self._accelerator()) is None:
             return None
@@ -303,7 +304,7 @@ class VirtualMachines:
             host_kernel=platform.release(),
             cpu=host.cpu_model,
             cores=host.cores,
-            memory_gib=round(host.memory_bytes / (1 << 30)),  # a kernel keeps more or less of it for itself
+            memory_gib=round(host.memory_bytes / (1 << 30)),  # kernels reserve different amounts of it
             image=self._image_sum,
             disks=tuple(own_names(storage, self._run_dir)),
             boot=host.boot_id,
@@ -317,7 +318,7 @@ class VirtualMachines:
 
     @contextmanager
     def _own_cpu(self) -> Iterator[int]:
-        """A CPU of the host's: the one that the fewest guests have."""
+        """A CPU of the host: the one that the fewest guests use."""
         with self._choosing:
             cpu = min(sorted(os.sched_getaffinity(0)), key=self._guests_on.__getitem__)
             self._guests_on[cpu] += 1
@@ -331,11 +332,11 @@ class VirtualMachines:
     def prepared(
         self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str, *, seed: int = 0
     ) -> Iterator[VirtualMachine]:
-        """A guest that is defined and not started, with what stack and trial ask for; it does not outlive the block."""
+        """A guest that is defined but not started, for this stack and trial; it does not outlive the block."""
         self._stay_connected()
         machine = self.settings.machine
         with ExitStack() as stack:
-            place = stack.enter_context(scratch("guest", self._run_dir, mode=0o711))  # a daemon's QEMU looks for files
+            place = stack.enter_context(scratch("guest", self._run_dir, mode=0o711))  # a daemon's QEMU enters it
             prefix = domain_prefix(self._run_dir)
             chosen = storage.attached_disks.items()
             disks = tuple(stack.enter_context(self._attached(serial, one, prefix)) for serial, one in chosen)
@@ -362,11 +363,11 @@ class VirtualMachines:
             own_wire = stack.enter_context(wire(place)) if machine.is_counted else None
             if own_wire is not None:
                 with our_files(self.image.root.parent):
-                    self.image.root.chmod(0o644)  # QEMU opens it for writing, even though it keeps what is written
+                    self.image.root.chmod(0o644)  # QEMU opens it for writing, although it keeps writes to itself
                 shift = machine.instruction_ns.bit_length() - 1
                 counted = Counted(shift, own_wire.memory, own_wire.bells, stack.enter_context(self._own_cpu()))
                 spec = replace(spec, root=None, counted=counted)
-            # Where nothing boots it is not known yet; of a kernel that boots nowhere emulation shows as much as KVM.
+            # If nothing boots, it is still unknown; emulation shows as well as KVM that a kernel boots nowhere.
             accelerator = self._accelerator(spec) or Accelerator.TCG
             guest = VirtualMachine(
                 self._hypervisor, replace(spec, disks=disks, accelerator=accelerator), kernel, self, own_wire
@@ -375,9 +376,9 @@ class VirtualMachines:
             yield guest
 
     def _accelerator(self, spec: DomainSpec | None = None) -> Accelerator | None:
-        """What all guests of this run run under here, chosen once; None while only a boot of ``spec`` can tell.
+        """The accelerator of all guests of this run here, chosen once; None while only a boot of ``spec`` can tell.
 
-        Raises :class:`InfraError` when that was KVM, and is not to be had any more.
+        Raises :class:`InfraError` if it is KVM, and KVM is no longer available.
         """
         record, machine = self._run_dir / ACCELERATOR, machine_id()  # a run may be taken to another host
         with our_files(self._run_dir):
@@ -405,7 +406,7 @@ class VirtualMachines:
 
     @contextmanager
     def _attached(self, serial: str, chosen: DiskSettings, prefix: str) -> Iterator[DiskSpec]:
-        """A disk of the settings; raises :class:`InfraError` when an earlier trial had it and it is not there now."""
+        """A disk of the settings; raises :class:`InfraError` if it is gone, but was there for an earlier trial."""
         with ExitStack() as stack:
             try:
                 overwrite = self.settings.storage.overwrite

@@ -1,10 +1,10 @@
-"""A root shell in a guest whose clock stands still while the host thinks: requests and answers go through memory.
+"""A root shell in a guest whose clock stands still while the host works: messages pass through shared memory.
 
-When the guest has something to tell it writes a byte to a debug console, whose other end is a pipe that is full. QEMU
-then waits in the middle of that instruction: no other one is executed, and no timer runs, so that what the guest does
-next follows from its memory alone. The guest's side, and the form of what is told, is ``vm-images/mailbox``.
+To report something, the guest writes a byte to a debug console, whose other end is a full pipe. QEMU then blocks in the
+middle of that instruction: it executes no other one, and no timer runs, so the guest's next steps depend on its memory
+alone. The guest's side, and the format of the messages, is ``vm-images/mailbox``.
 
-To stop the guest (qemu(1), ``-action panic=pause``) is not exact: between the end of the CPU's turn and that of the
+Stopping the guest (qemu(1), ``-action panic=pause``) is not exact: between the end of the CPU's turn and that of the
 machine, QEMU may put its clock forward to the next timer (``icount_start_warp_timer()`` in accel/tcg/icount-common.c).
 """
 
@@ -22,19 +22,19 @@ from bisector.vm.base import DEFAULT_BOUNDS, Bounds, CommandLink, GuestLost, Gue
 
 BOX_BYTES = 160 << 20
 _HALF = BOX_BYTES // 2
-_MARK = b"mailbox\n"  # by which the guest knows it among its NVDIMMs
+_MARK = b"mailbox\n"  # by which the guest finds it among its NVDIMMs
 _BLOCK = 4096
-_PIPE_BYTES = 4096  # the least that a pipe has (fcntl(2), F_SETPIPE_SZ)
+_PIPE_BYTES = 4096  # the smallest size of a pipe (fcntl(2), F_SETPIPE_SZ)
 _LOOK_S = 0.002
 _WATCH_S = 0.2
 _QUOTED = 80
-_BY_SIGNAL = -1  # as SSH has it
+_BY_SIGNAL = -1  # the exit status that SSH gives
 
 
 class Wire:
-    """The memory that a guest shares with the host, and the two pipes that it waits at in turn.
+    """The memory that a guest shares with the host, and the two pipes at which the guest waits in turn.
 
-    Both are there before the guest is, and full.
+    Both pipes exist, and are full, before the guest starts.
     """
 
     def __init__(self, memory: Path, bells: tuple[Path, Path]) -> None:
@@ -49,15 +49,15 @@ class Wire:
             _fill(pipe)
 
     def told(self) -> list[str | int] | None:
-        """The words of what the guest tells next, once it does; numbers among them."""
+        """The words of the guest's next message, numbers as int; None if there is none yet."""
         line, end, _ = self._box[_HALF : _HALF + _BLOCK].partition(b"\n")
         text = line.decode("ascii", "replace")
         number, *words = (int(word) if word.isdecimal() else word for word in text.split() or [""])
-        if not end or number == self._told or words[-1:] != [number]:  # it is just being written
+        if not end or number == self._told or words[-1:] != [number]:  # the message is still being written
             return None
         if number != self._told + 1:
             return [text]
-        if self._told:  # it has passed that one: its byte is in there
+        if self._told:  # the guest has passed the previous pipe: its byte is in there
             pipe = self._pipes[self._told % 2]
             _drain(pipe)
             _fill(pipe)
@@ -65,23 +65,23 @@ class Wire:
         return words[:-1]
 
     def content(self, size: int) -> bytes:
-        """What it told, after the words."""
+        """The message's content, which follows its words."""
         begin = _HALF + _BLOCK
         return self._box[begin : begin + size]
 
     def answer(self, line: str, content: bytes = b"") -> None:
-        """Ask for something, and have the guest go on."""
+        """Send a request, and let the guest go on."""
         self._box[_BLOCK : _BLOCK + len(content)] = content
         self._box[:_BLOCK] = line.encode().ljust(_BLOCK, b"\0")
         _drain(self._pipes[self._told % 2])
 
     def let_go(self) -> None:
-        """Have the guest wait no more: in the middle of an instruction QEMU does not hear that it is to end."""
+        """Stop blocking the guest: in the middle of an instruction QEMU does not notice that it is to end."""
         for pipe in self._pipes:
             _drain(pipe)
 
     def close(self) -> None:
-        """Nothing is told any more; a guest that waits goes on."""
+        """Close pipes and memory; a waiting guest goes on."""
         self.let_go()
         for pipe in self._pipes:
             os.close(pipe)
@@ -90,7 +90,7 @@ class Wire:
 
 @contextmanager
 def wire(directory: Path) -> Iterator[Wire]:
-    """A new one in a directory, which is gone behind the block; raises ``OSError``."""
+    """A new wire in a directory, removed after the block; raises :class:`InfraError` if its files cannot be made."""
     memory, *bells = (directory / name for name in ("mailbox", "bell0", "bell1"))
     with our_files(directory):
         for path in (memory, *bells):
@@ -122,12 +122,12 @@ def _drain(pipe: int) -> None:
 
 
 class Mailbox(CommandLink):
-    """The shell of a guest that has told that it is there.
+    """The shell of a guest that has sent its first message.
 
-    ``watch`` is called about five times a second while the guest runs, and ends the wait by what it raises. While a
-    line of standard error is handed over the guest is stopped, and another command may be run. Every method raises
-    :class:`GuestTimeout` for a guest that told nothing in time, and :class:`GuestLost` for one that had not done so
-    before either.
+    ``watch`` is called about five times a second while the guest runs, and ends the wait by raising. While a line of
+    standard error is passed on, the guest is stopped, and another command may be run in it. Every method raises
+    :class:`GuestTimeout` if the guest sends no message in time, and :class:`GuestLost` if an earlier command is still
+    unanswered.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Mailbox(CommandLink):
         self._running = ""
 
     def __exit__(self, *_: object) -> None:
-        """The wire is its maker's to close."""
+        """Leave the wire open: its creator closes it."""
 
     def _execute(
         self, command: str, data: bytes, on_line: Callable[[str], None], deadline: Deadline
@@ -162,7 +162,7 @@ class Mailbox(CommandLink):
                     raise GuestNonsense(f"the guest answered {str(told)[:_QUOTED]} to `{command}`")
 
     def _next(self, command: str, deadline: Deadline, line: str, content: bytes) -> list[str | int]:
-        """Have the guest go on with an answer until it tells something; the words of that."""
+        """Send ``line`` and ``content``, and return the words of the guest's next message."""
         if self._running:
             raise GuestLost(f"the guest still runs `{self._running}`")
         self._running = command
@@ -179,7 +179,7 @@ class Mailbox(CommandLink):
         return told
 
     def _content(self, size: object, said_bytes: int, command: str) -> bytes:
-        """What was told after the words, in all with what was said before at most the bound."""
+        """The content of a message; with ``said_bytes`` of earlier ones it must be within the bound."""
         if not isinstance(size, int):
             raise GuestNonsense(f"the guest answered a size of {str(size)[:_QUOTED]!r} to `{command}`")
         self._check_output(said_bytes + size, command)

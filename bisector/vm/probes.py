@@ -1,8 +1,8 @@
-"""What this host has to run guests with: libvirt, QEMU, KVM, the accelerator that works, the guest's image.
+"""Probes for what this host needs to run guests: libvirt, QEMU, KVM, a working accelerator, the guest's image.
 
-Whether KVM or emulation is decided by booting something. That /dev/kvm opens and answers proves nothing: inside some
-virtual machines a KVM guest never leaves its firmware. So a kernel that we have is started under KVM, and the answer is
-on its console.
+Only booting something decides between KVM and emulation. That /dev/kvm opens and answers proves nothing: inside some
+virtual machines a KVM guest never leaves its firmware. So an available kernel is started under KVM, and its console
+shows the answer.
 """
 
 import grp
@@ -45,10 +45,10 @@ from bisector.vm.mailbox import wire
 
 _PROC_CPUINFO = Path("/proc/cpuinfo")
 _GROUP_RIGHTS = stat.S_IRGRP | stat.S_IWGRP
-# The flag of each vendor's virtualization, and the module that serves it (kvm-intel and kvm-amd of arch/x86/kvm).
+# Each vendor's virtualization flag, and the module that serves it (kvm-intel and kvm-amd of arch/x86/kvm).
 _KVM_MODULES = {"vmx": "kvm_intel", "svm": "kvm_amd"}
 _REACH_MEMORY_BYTES = 64 << 20
-# QEMU loads anything as a kernel of old that has its four default setup sectors (Documentation/arch/x86/boot.rst).
+# QEMU loads any file as an old kernel with the default of four setup sectors (Documentation/arch/x86/boot.rst).
 _REACH_KERNEL_BYTES = 4096
 _SECTOR_BYTES = 512
 # kvm-trial.S, assembled.
@@ -62,16 +62,16 @@ _REACH_DISK_BYTES = 1 << 20
 
 
 def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
-    """Whether libvirt answers at its address, in which versions; raises :class:`UserError` when not."""
+    """Whether libvirt answers at its address, and in which versions; raises :class:`UserError` if not."""
     with _opened(machine, scratch) as hypervisor:
         versions = f"library {library_version()}, driver {hypervisor.driver_version}"
         return Finding("libvirt", Grade.OK, f"{machine.connect} answers; {versions}")
 
 
 def qemu(machine: MachineSettings, scratch: Path) -> Finding:
-    """QEMU as libvirt finds it, whether it has the chosen accelerator, and as whom it runs guests.
+    """QEMU as libvirt finds it, whether it has the chosen accelerator, and the user that guests run as.
 
-    Raises :class:`UserError` without it.
+    Raises :class:`UserError` without QEMU or the chosen accelerator.
     """
     program = shutil.which("qemu-system-x86_64")
     try:
@@ -97,7 +97,7 @@ def qemu(machine: MachineSettings, scratch: Path) -> Finding:
 
 
 def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
-    """Whether QEMU can use the files of a run; raises :class:`UserError` with its words when not."""
+    """Whether QEMU can use the files of a run; raises :class:`UserError` with its message if not."""
     row = "libvirt's reach"
     if machine.connect == EMBEDDED:
         return Finding(row, Grade.INFO, "not checked: QEMU is started by this process, and opens files as this user")
@@ -112,14 +112,14 @@ def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
 
 
 def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path, *, counted: bool = False) -> None:
-    """Have QEMU use a kernel in ``cache`` and a disk in ``run_dir``, directories that are there.
+    """Have QEMU use a kernel in ``cache`` and a disk in ``run_dir``, which are existing directories.
 
-    A ``counted`` guest has memory in files of both and pipes instead of the disk, of which libvirt knows nothing.
+    A ``counted`` guest has memory in files of both and pipes instead of the disk, which libvirt does not know about.
 
-    Which files a daemon's QEMU may open is a matter of users, of AppArmor or SELinux, of mounts that refuse root. All
-    of them speak when a guest starts. A minute of that is well spent before an hour of compiling.
+    Whether a daemon's QEMU may open a file depends on users, on AppArmor or SELinux, and on mounts that refuse root.
+    All of these show when a guest starts. Spending a minute on that pays off before an hour of compiling.
 
-    Raises :class:`UserError` with the words of libvirt or QEMU.
+    Raises :class:`UserError` with the message of libvirt or QEMU.
     """
     with ExitStack() as stack:
         there, here = (stack.enter_context(files.scratch("reach", place)) for place in (cache, run_dir))
@@ -158,12 +158,12 @@ def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path, *, counted: 
 
 
 def qemu_img() -> Finding:
-    """The program that makes a guest's throw-away disk; raises :class:`UserError` when it is not there."""
+    """The path of the program that makes a guest's throw-away disk; raises :class:`UserError` if it is missing."""
     return Finding("qemu-img", Grade.OK, find_overlay_tool())
 
 
 def kvm(device: Path = KVM_DEVICE, cpuinfo: Path = _PROC_CPUINFO) -> Finding:
-    """Whether this user may use KVM; whether a guest then runs is for :func:`accelerator` to say."""
+    """Whether this user may use KVM; :func:`accelerator` tells whether a guest then runs."""
     if not device.exists():
         flags = set(cpuinfo.read_text(encoding="utf-8", errors="replace").split())
         for flag, module in _KVM_MODULES.items():
@@ -181,7 +181,7 @@ def kvm(device: Path = KVM_DEVICE, cpuinfo: Path = _PROC_CPUINFO) -> Finding:
     if os.access(device, os.R_OK | os.W_OK):
         return Finding("kvm", Grade.OK, f"{rights}: this user may read and write it")
     user = pwd.getpwuid(os.getuid()).pw_name
-    # Being in the group is of use only where the group has the rights; the change is seen after a new login.
+    # Joining the group helps only if the group has the rights; it takes effect at the next login.
     join = f"sudo usermod --append --groups {group} {user}"
     allow = f"sudo setfacl --modify user:{user}:rw {device}"
     by_group = status.st_mode & _GROUP_RIGHTS == _GROUP_RIGHTS and status.st_gid != 0
@@ -191,10 +191,10 @@ def kvm(device: Path = KVM_DEVICE, cpuinfo: Path = _PROC_CPUINFO) -> Finding:
 def accelerator(
     machine: MachineSettings, scratch: Path, kernel: Path | None, on_note: Callable[[str], None]
 ) -> Finding:
-    """What guests run under here and how that is known: tried by booting, now if it never was.
+    """The accelerator that guests run under here, and how it is known; if no boot has shown it yet, one is tried now.
 
-    ``kernel`` is an image to boot for it; None stands for one that the distribution left in /boot.
-    Raises :class:`UserError` when libvirt does not answer.
+    ``kernel`` is the image to boot for that; None stands for a distribution's kernel in /boot. Raises
+    :class:`UserError` if libvirt does not answer.
     """
     if machine.accelerator is not Accelerator.AUTO:
         return Finding("accelerator", Grade.INFO, f"{machine.accelerator}, set by machine.accelerator; not tried")
@@ -231,7 +231,7 @@ def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding
 
 
 def clock(machine: MachineSettings, storage: StorageSettings, scratch: Path) -> Finding:
-    """By which clock guests go, what the other one would give here, and the memory that counted guests take."""
+    """The clock of guests, what the other clock would give here, and the memory that counted guests take."""
     try:
         opened = _opened(machine, scratch)
     except UserError:
@@ -247,7 +247,7 @@ def clock(machine: MachineSettings, storage: StorageSettings, scratch: Path) -> 
         what = f"{machine.instruction_ns} ns an instruction, with the same figures each time; {takes}; {_OTHER[known]}"
         return Finding(_CLOCK, Grade.OK if room else Grade.WARN, what)
     if not counts:
-        other = "this QEMU does not emulate, and counts no instructions"  # -icount is TCG's (qemu(1))
+        other = "this QEMU does not emulate, and counts no instructions"  # -icount needs TCG (qemu(1))
     elif has_own(machine, storage):
         other = "counted time (--clock instructions) does not go with an image or disks of your own"
     else:
@@ -269,11 +269,11 @@ _OTHER = {
 
 
 def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator | None:
-    """Emulation where a loop is done in time without KVM and not under it, which is remembered; None where it is done.
+    """Return TCG, and remember it, if a loop ends in time without KVM but not under KVM; None if it ends under KVM.
 
-    Then a kernel that boots has the last word (:func:`choose_accelerator`). A KVM inside some virtual machines gets
-    through the firmware and into long mode, and in ten seconds not through a loop that takes 0.1 s emulated.
-    Nothing is known either where libvirt does not answer.
+    Then only a kernel that boots can decide (:func:`choose_accelerator`). Inside some virtual machines, KVM gets
+    through the firmware and into long mode, but in ten seconds not through a loop that takes 0.1 s emulated. None also
+    if libvirt does not answer; TCG without a trial if it offers no KVM.
     """
     memory = resources.cache_home() / ACCELERATOR_MEMORY
     with ExitStack() as stack:
@@ -288,12 +288,12 @@ def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator |
 
 
 def kvm_trial() -> bytes:
-    """What is run there, as a kernel for QEMU."""
+    """The program for :func:`try_kvm`, in the form of a kernel for QEMU."""
     return (bytes(_SECTOR_BYTES) + _KVM_TRIAL).ljust(_REACH_KERNEL_BYTES, b"\0")
 
 
 def guest_image(machine: MachineSettings) -> Finding:
-    """The guest's image, or whether there is what builds it; raises :class:`UserError` when there is not."""
+    """The guest's image, or whether it can be built; raises :class:`UserError` if it cannot."""
     if machine.image is not None:
         return Finding("guest image", Grade.OK, f"your own, {read_own_image(machine).root}")
     if (built := _built_image()) is not None:
@@ -305,7 +305,7 @@ def guest_image(machine: MachineSettings) -> Finding:
 
 
 def namespaces(machine: MachineSettings) -> Finding:
-    """Whether this user can build the image; root needs no user namespaces for it."""
+    """Whether this user can build the image; root needs no user namespaces for that."""
     row = "user namespaces"
     if os.geteuid() == 0:
         return Finding(row, Grade.INFO, "not needed: root builds the guest image")
