@@ -1,1 +1,1 @@
-"""The host: processes, sandboxes, locks, files, packages, load; no other room starts a process by itself."""
+"""The host: processes, sandboxes, locks, files, packages, load; no other room imports ``subprocess``."""

@@ -1,7 +1,7 @@
-"""The user that runs what a stranger's tree brings along when root starts it; an ordinary user runs that as itself.
+"""The user that runs an untrusted tree's commands if root started bisector; an ordinary user runs them as itself.
 
-This user owns nothing on the host but what is given to it here: a build directory, a cache of compiled objects, a
-copy of a few sources. Nothing of it runs outside a sandbox, and none is running while root looks at its directories.
+This user owns nothing on the host except what it is given here: a build directory, a cache of compiled objects, a copy
+of a few sources. Its processes run in a sandbox only, and none is running while root looks at its directories.
 """
 
 import grp
@@ -16,7 +16,8 @@ from pathlib import Path
 
 NAME = "bisector-build"
 # No account is made in this range: systemd leaves it unused (https://systemd.io/UIDS-GIDS), Debian reserves it (Policy,
-# 9.2.2). That below it is of services' users that exist for a while: such a service would own what a build has left.
+# 9.2.2). The range below it is for users of services that exist for a while: such a service would own the files of a
+# build.
 _NUMBERS = range(65_520, 65_534)
 _CLOSED = 0o700
 _READABLE = 0o005
@@ -25,14 +26,14 @@ _NEW_FILES_READABLE = 0o022
 
 @dataclass(frozen=True, slots=True)
 class BuildUser:
-    """Its numbers; neither is root's."""
+    """The user's numeric ids; neither is root's."""
 
     uid: int
     gid: int
 
     @property
     def become(self) -> tuple[str, ...]:
-        """What is put before a command that root starts, by setpriv(1): no other group, and no way to any right."""
+        """The prefix of a command that root starts, by setpriv(1): no other group, and no way to gain any right."""
         return (
             *("setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--clear-groups"),
             *("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"),
@@ -40,20 +41,20 @@ class BuildUser:
 
 
 def build_user() -> BuildUser | None:
-    """None unless this is root: the user of that name, or else the first number that nobody has."""
+    """The user named :data:`NAME`, or else the first id that nobody has; None unless this process is root's."""
     return _chosen() if os.geteuid() == 0 else None
 
 
 def umask() -> int:
-    """The umask of a command that writes sources, since root's own may hide them; -1 is that of this process."""
+    """The umask of a command that writes sources, since root's own may hide them; -1 keeps this process's umask."""
     return -1 if build_user() is None else _NEW_FILES_READABLE
 
 
 def give(directory: Path) -> None:
-    """Make the build user the owner of a directory and of all below it, and close it to other users.
+    """Make the build user the owner of a directory and all below it, and close it to other users.
 
-    The directory itself comes last: when it belongs to the user already, only what root has since put directly into
-    it is looked at. Raises ``OSError``.
+    The directory itself is changed last: if the user owns it already, only entries that root has since put directly
+    into it are checked. Raises ``OSError``.
     """
     user = build_user()
     if user is None:
@@ -70,14 +71,14 @@ def give(directory: Path) -> None:
 
 
 def take_back(directory: Path) -> None:
-    """Have the next :func:`give` look at all of it: root itself is going to write there. Raises ``OSError``."""
+    """Make the next :func:`give` check everything below, since root itself will write there. Raises ``OSError``."""
     if build_user() is not None and directory.stat().st_uid != 0:
         os.chown(directory, 0, 0)
 
 
 @contextmanager
 def lent(file: Path) -> Iterator[None]:
-    """A file, made if need be, that is the build user's during the block: /dev/stderr opens again what is there."""
+    """Let the build user own a file, created if need be, during the block: opening /dev/stderr reopens that file."""
     user = build_user()
     if user is None:
         yield
@@ -93,7 +94,7 @@ def lent(file: Path) -> Iterator[None]:
 
 
 def show(directory: Path) -> None:
-    """Let the build user read a directory and all below it; quick where it can read the directory itself.
+    """Let the build user read a directory and all below it; returns at once if it can read the directory itself.
 
     Raises ``OSError``.
     """
@@ -102,14 +103,14 @@ def show(directory: Path) -> None:
     for _, directories, names, at in os.fwalk(directory, topdown=False, follow_symlinks=False):
         for name in (*directories, *names):
             mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
-            # Each change, also one to the same mode, is of a new time (ctime), by which git would write the file anew.
+            # Each chmod, even to the same mode, changes the ctime, by which git would rewrite the file.
             if not stat.S_ISLNK(mode) and _shown(mode) != stat.S_IMODE(mode):
                 os.chmod(name, _shown(mode), dir_fd=at)
     directory.chmod(_shown(directory.stat().st_mode))
 
 
 def _shown(mode: int) -> int:
-    """The mode with which others may read it too, and enter or run what its owner can."""
+    """The mode that also lets others read the file, and enter or run it if its owner can."""
     return stat.S_IMODE(mode) | 0o004 | (mode & stat.S_IXUSR) >> 6
 
 

@@ -1,11 +1,11 @@
-"""Block devices of the host as test disks: what they are called, who may overwrite them, and how they are held.
+"""Block devices of the host as test disks: their names, who may overwrite them, and how they are held.
 
-``/dev/sdb`` is another disk after the next boot. So whoever says that the content of a disk may go, names the disk.
-Somebody's data may be on a disk also without a signature (wipefs(8)). So a disk is refused while it is in use or
-carries a signature, and until a person has named it once. Then it gets a :class:`DiskLabel`.
+``/dev/sdb`` may be another disk after the next boot. So a user who allows a disk to be overwritten gives its own name.
+A disk may hold somebody's data even without a signature (wipefs(8)). So a disk is refused while it is in use or carries
+a signature, and until a user has named it once. Then it gets a :class:`DiskLabel`.
 
 The guest gets all but :data:`bisector.config.DISK_MARGIN_BYTES` at either end. So no LVM of the host activates the
-guest's volume group (lvmautoactivation(7)), and a signature is never a trial's. The label is in that margin, too.
+guest's volume group (lvmautoactivation(7)), and a signature is never left by a trial. The label is in the first margin.
 """
 
 import errno
@@ -31,25 +31,25 @@ from bisector.host.load import machine_id
 
 _SYS = Path("/sys/dev/block")
 _BLKDISCARD = 0x1277  # linux/fs.h
-_LARGEST_LOGICAL = 4096  # a page: what any kernel takes (blk_validate_limits(); larger ones since v6.14)
-# What the kernel knows of the disk itself comes first: a virtio disk's serial number, an NVMe namespace's world-wide
-# name. Then a SCSI disk's serial number, which is the one printed on it. The serial number of an NVMe device is the
-# controller's, which all its namespaces share, so that it names a disk only where there is nothing else
-# (Documentation/ABI: sysfs-block, sysfs-nvme; drivers/nvme/host/sysfs.c, drivers/scsi/scsi_sysfs.c).
+_LARGEST_LOGICAL = 4096  # a page: any kernel accepts that (blk_validate_limits(); larger ones since v6.14)
+# Files in which the kernel identifies the disk itself come first: a virtio disk's serial number, an NVMe namespace's
+# world-wide name. Then a SCSI disk's serial number, which is the one printed on it. An NVMe device's serial number is
+# the controller's, which all its namespaces share, so it names a disk only if there is nothing else (Documentation/ABI:
+# sysfs-block, sysfs-nvme; drivers/nvme/host/sysfs.c, drivers/scsi/scsi_sysfs.c).
 _SERIALS = ("serial", "wwid", "device/vpd_pg80", "device/wwid", "device/serial")
-_VPD_HEADER_BYTES = 4  # SPC-4, 7.8: of vital product data pages
+_VPD_HEADER_BYTES = 4  # SPC-4, 7.8: the header of vital product data pages
 _HINTS = {
     errno.EBUSY: "every trial overwrites it: unmount it and whatever else holds it, or name another",
     errno.EACCES: "every trial overwrites it: this user must be able to write it",
 }
-# What mkfs(8) and pvcreate(8) read before they write; they stop at, or keep, what an earlier trial left there.
+# The ends of a disk that mkfs(8) and pvcreate(8) read first; they stop at an earlier trial's data there, or keep it.
 _ERASED_BYTES = 4 << 20
 _WIPEFS_S = 30.0
-USED_DISKS = "used-disks"  # in the directory of a run: the disks that it has labelled
+USED_DISKS = "used-disks"  # in a run's directory: the disks that it has labelled
 _SUPERUSER_DIRECTORIES = ("/usr/sbin", "/sbin")
 
-# Behind all that file systems, volume managers and RAID write at the beginning of a disk, as far as wipefs(8) knows
-# them (the second label of ZFS ends at 512 KiB), and before the guest's part.
+# The label is before the guest's part, and behind everything that file systems, volume managers and RAID write at the
+# beginning of a disk, as far as wipefs(8) knows them (the second label of ZFS ends at 512 KiB).
 LABEL_AT = 768 << 10
 LABEL_BYTES = 4096
 _TITLE = "bisector test disk"
@@ -58,7 +58,7 @@ _PURPOSE = "purpose: each trial of bisector overwrites this disk; there is nothi
 
 @dataclass(frozen=True, slots=True)
 class BlockSizes:
-    """The smallest unit that a disk addresses, and the one that it writes without reading it first, in bytes."""
+    """The smallest unit that a disk addresses, and the smallest that it writes without reading it first, in bytes."""
 
     logical: int
     physical: int
@@ -66,14 +66,14 @@ class BlockSizes:
 
 @dataclass(frozen=True, slots=True)
 class DiskLabel:
-    """Which disk the label was written to: its own UUID, and the size of the disk. It is in a margin of the disk."""
+    """The label in a disk's margin: a UUID, and the size of the disk that it was written to."""
 
     uuid: UUID
     size_bytes: int
 
     @classmethod
     def parse(cls, block: bytes) -> Self | None:
-        """The label that a block of a disk is; None of anything else."""
+        """The label in a block of a disk; None if the block holds anything else."""
         lines = block.rstrip(b"\0").decode("ascii", "replace").splitlines()
         try:
             title, uuid, size, _purpose = lines
@@ -84,34 +84,34 @@ class DiskLabel:
 
     @property
     def block(self) -> bytes:
-        """What is written: text, for whoever looks at it with hexdump(1)."""
+        """The label as written to the disk: text, readable with hexdump(1)."""
         lines = (_TITLE, f"uuid: {self.uuid}", f"size: {self.size_bytes}", _PURPOSE, "")
         return "\n".join(lines).encode("ascii").ljust(LABEL_BYTES, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
 class UsedDisks:
-    """The disks that a run has labelled, by their own names: one a line in ``file``.
+    """The disks that a run has labelled, by their own names, one on each line of ``file``.
 
-    Whoever named a disk to be overwritten knew what was on it then, and not what somebody puts there later. So from a
-    run's second use of a disk on the run demands its label, unless somebody who knows better removes the file.
+    The user who named a disk to be overwritten knew what was on it at that time, not what somebody puts there later. So
+    from its second use of a disk on, a run requires the label, unless a user who knows better removes ``file``.
     """
 
     file: Path
 
     @classmethod
     def of(cls, run_dir: Path) -> Self:
-        """The disks of the run in this directory."""
+        """The used disks of the run in this directory."""
         return cls(run_dir / USED_DISKS)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them; raises :class:`InfraError` for a file that cannot be read."""
+        """The names of all of them; raises :class:`InfraError` if the file cannot be read."""
         with our_files(self.file.parent):
             return tuple(self.file.read_text(encoding="utf-8").splitlines()) if self.file.exists() else ()
 
     def add(self, name: str) -> None:
-        """Note that a disk has its label; durable when this returns. Raises :class:`InfraError`."""
+        """Record that a disk has its label; durable on return. Raises :class:`InfraError`."""
         if name not in self.names:
             with our_files(self.file.parent):
                 write_whole(self.file, "".join(f"{one}\n" for one in (*self.names, name)).encode())
@@ -119,7 +119,7 @@ class UsedDisks:
 
 @dataclass(frozen=True, slots=True)
 class BlockDevice:
-    """A block device that nobody else can claim as long as ``descriptor`` is open."""
+    """A block device that nobody else can claim while ``descriptor`` is open."""
 
     path: Path
     descriptor: int
@@ -127,10 +127,11 @@ class BlockDevice:
     @classmethod
     @contextmanager
     def claimed(cls, path: Path) -> Iterator[Self]:
-        """Hold the device; raises :class:`UserError` when it is in use or cannot be written.
+        """Hold the device; raises :class:`UserError` if it is in use or cannot be written.
 
         O_EXCL without O_CREAT fails with EBUSY while a device, its whole disk or a part of it is mounted or held
-        (open(2)), and keeps others from doing so. QEMU, which does not ask for it, opens it beside this process.
+        (open(2)), and then keeps others from doing so. QEMU opens it without O_EXCL, and so can use it beside this
+        process.
         """
         if not path.is_block_device():
             raise UserError(f"{path} is not a block device (any more)")
@@ -141,7 +142,7 @@ class BlockDevice:
         except OSError as error:
             why = "is read-only" if read_only else f"cannot be used: {error.strerror}"
             if error.errno == errno.EBUSY:
-                # Mounts by number (proc_pid_mountinfo(5)), and holders in sysfs, as far as it is told.
+                # Mounts by device number (proc_pid_mountinfo(5)), and holders in sysfs, as far as they are shown.
                 mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
                 places = [fields[4] for fields in (line.split(" ") for line in mounts) if fields[2] == _text_of(number)]
                 users = [f"mounted on {place}" for place in places]
@@ -157,20 +158,20 @@ class BlockDevice:
 
     @property
     def own_name(self) -> str:
-        """The name that goes with the device: see :func:`disk_name`."""
+        """The name that stays with the device: see :func:`disk_name`."""
         return disk_name(self.device_number)
 
     @property
     def device_number(self) -> int:
-        """The kernel's (``st_rdev``)."""
+        """The kernel's device number (``st_rdev``)."""
         return os.fstat(self.descriptor).st_rdev
 
     @property
     def node(self) -> Path:
-        """A path of the very device that is held: a link may lead elsewhere by the time that QEMU follows it.
+        """A path to the very device that is held: a link may lead elsewhere by the time that QEMU follows it.
 
-        The kernel's (devtmpfs), else udev's, else what the path of the settings led to. While the descriptor is open,
-        no other device gets the number. Raises :class:`UserError` when no node has it.
+        It is the kernel's node (devtmpfs), else udev's, else the target of the path in the settings. While the
+        descriptor is open, no other device gets the number. Raises :class:`UserError` if no node has it.
         """
         number = self.device_number
         for node in (Path("/dev") / _entry(number).name, Path("/dev/block") / _text_of(number), self.path.resolve()):
@@ -182,14 +183,14 @@ class BlockDevice:
 
     @property
     def size_bytes(self) -> int:
-        """The size that the kernel tells, margins included."""
+        """The size that the kernel reports, including the margins."""
         return os.lseek(self.descriptor, 0, os.SEEK_END)
 
     def check(self, overwrite: Collection[str] = (), used: UsedDisks | None = None) -> None:
-        """Raise :class:`UserError` for a disk that may hold something, or has no room for a guest's part.
+        """Raise :class:`UserError` for a disk that may hold data, or has no room for a guest's part.
 
-        ``overwrite`` are the disks of which a person says, by their :attr:`own_name`, that their content may go; that
-        is not said of what a disk holds that the run has ``used`` since.
+        ``overwrite`` are the disks, by their :attr:`own_name`, whose content may be lost according to the user; that
+        does not cover data written to a disk after the run has ``used`` it.
         """
         if usable_bytes(self.size_bytes) <= 0:
             raise UserError(f"{self.path} is too small: {self.size_bytes} bytes")
@@ -214,7 +215,7 @@ class BlockDevice:
             )
 
     def empty(self) -> tuple[int, int]:
-        """Make the guest's part as good as new; its offset and length in bytes. :meth:`check` comes before.
+        """Make the guest's part as good as new, and return its offset and length in bytes. Call :meth:`check` first.
 
         A disk that is used for the first time gets its label. Raises :class:`InfraError` for a broken disk.
         """
@@ -223,7 +224,7 @@ class BlockDevice:
             for margin in (0, self.size_bytes - DISK_MARGIN_BYTES):
                 self._write(margin, bytes(DISK_MARGIN_BYTES))
             self._write(LABEL_AT, DiskLabel(uuid4(), self.size_bytes).block)
-        with suppress(OSError):  # for an SSD a state that is the same before each trial; many disks cannot
+        with suppress(OSError):  # gives an SSD the same state before each trial; many disks cannot do it
             fcntl.ioctl(self.descriptor, _BLKDISCARD, struct.pack("QQ", offset, length))
         edge = min(_ERASED_BYTES, length)
         self._write(offset, bytes(edge))
@@ -231,7 +232,7 @@ class BlockDevice:
         return offset, length
 
     def _signatures(self) -> tuple[str, ...]:
-        """What is on it, as ``ext4 (label data)``: file systems, partition tables, members of RAID or LVM, swap."""
+        """Signatures on it, as ``ext4 (label data)``: file systems, partition tables, members of RAID or LVM, swap."""
         path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SUPERUSER_DIRECTORIES))
         try:
             finished = process.run(("wipefs", "--json", self.node), deadline_s=_WIPEFS_S, env={"PATH": path})
@@ -246,10 +247,10 @@ class BlockDevice:
         return tuple(found)
 
     def _is_labelled(self) -> bool:
-        """Whether the label of just this disk is there and nothing else in the margins.
+        """Whether this disk's own label is there, and nothing else is in the margins.
 
-        No guest writes there. What somebody else puts on the disk begins there, also an encrypted file system without a
-        signature; and on a partition that was moved or made larger the label does not fit.
+        No guest writes there. Anything that somebody else puts on the disk begins there, even an encrypted file system
+        without a signature. On a partition that was moved or enlarged the label does not fit.
         """
         size = self.size_bytes
         try:
@@ -277,11 +278,11 @@ def _text_of(number: int) -> str:
 
 
 def disk_name(number: int, sys: Path | None = None) -> str:
-    """The name of the block device with this device number (``st_rdev``), which goes with the device.
+    """The name that stays with a block device, which is given by its device number (``st_rdev``).
 
-    The serial number of a disk, the UUID of a logical volume or other device-mapper device, ``loop:FILE:INODE`` of a
-    loop device; ``NAME-partN`` of a partition. A device of which nothing is known has the kernel's name
-    with its size and the machine's: its equal in another machine is another one, whose content nobody has spoken of.
+    It is the serial number of a disk, the UUID of a logical volume or other device-mapper device, ``loop:FILE:INODE``
+    of a loop device, ``NAME-partN`` of a partition. A device without any of these has the kernel's name with its size
+    and the machine's id, so that an equal device in another machine does not pass for it.
     """
     entry = _entry(number, sys)
     part = _text(entry / "partition")
@@ -293,7 +294,7 @@ def disk_name(number: int, sys: Path | None = None) -> str:
             inode = Path(backing).stat().st_ino
         known.append(f"loop:{Path(backing).name}:{inode}{f'+{offset}' if offset != '0' else ''}")
     known += (_text(disk / name) for name in _SERIALS)
-    # One word that is typed without quotes, without the comma that separates names.
+    # One word that needs no quotes in a shell, and no comma, which separates names.
     words = (re.sub(r"[^\w.:+@/-]+", "_", text, flags=re.ASCII) for text in known)
     name = next(filter(None, words), f"{disk.name}:{_text(disk / 'size')}-sectors@{machine_id()[:8]}")
     return f"{name}-part{part}" if part else name
@@ -312,9 +313,9 @@ def _text(path: Path) -> str:
 def block_sizes(number: int, sys: Path | None = None) -> BlockSizes | None:
     """The block sizes of a disk of the host by its device number (sysfs-block in Documentation/ABI/stable).
 
-    A guest that is told others writes parts of blocks, which the host then has to read first; file systems are laid
-    out by them, too. None where the kernel names no disk: tmpfs, btrfs and network file systems have numbers of no
-    device. That of a partition is its disk's.
+    A guest that is told other sizes writes parts of blocks, which the host then has to read first; file systems also
+    use them for their layout. None if the kernel names no disk: the numbers of tmpfs, btrfs and network file systems
+    belong to no device. A partition has its disk's sizes.
     """
     entry = _entry(number, sys)
     for queue in (entry / "queue", entry.parent / "queue"):

@@ -1,8 +1,8 @@
-"""Files and directories: errors of the tool's own, names that stay inside, temporary ones, removal, file systems.
+"""Files and directories: errors, paths that stay inside, temporary directories, removal, file systems.
 
-Trouble with a file of this tool is the host's (:func:`our_files`). A record may have been made by somebody else, so
-what it names has to be a file of its run (:func:`inside`). Directories that a tree or its make has filled are gone
-through, and removed, in any depth: os.walk() and shutil.rmtree() call themselves for each directory in another one.
+An error of one of this tool's own files is the host's fault (:func:`our_files`). A record may come from somebody else,
+so the paths in it must stay in its run (:func:`inside`). Directories that a tree or its make has filled are walked and
+removed at any depth: os.walk() and shutil.rmtree() recurse into each nested directory.
 """
 
 import errno
@@ -38,11 +38,11 @@ _PREFIX = "bisector-tmp-"
 _NAMED = re.compile(re.escape(_PREFIX) + r"[a-z]+-[a-z0-9_]{8}")
 
 _REMOVE_S = 600.0
-_LONGEST_PATH = 4095  # PATH_MAX of the kernel, without the byte that ends it
+_LONGEST_PATH = 4095  # PATH_MAX of the kernel, without the terminating byte
 
 _FINDMNT_S = 10.0
 _NETWORK = "over a network: the record's locks and the figures of disks in it depend on that"
-# File system types as mountinfo shows them, and what is wrong with measuring on them.
+# File system types as in mountinfo, and what is wrong with measuring on them.
 _UNFIT: Mapping[str, str] = {
     "tmpfs": "memory: so would be the disks in it",
     "ramfs": "memory: so would be the disks in it",
@@ -50,7 +50,7 @@ _UNFIT: Mapping[str, str] = {
     **dict.fromkeys(("cifs", "smb3", "9p", "ceph", "fuse.sshfs", "fuse.glusterfs", "virtiofs"), _NETWORK),
     **dict.fromkeys(("nfs", "nfs4"), _NETWORK),
 }
-# "WAL does not work over a network filesystem" (https://sqlite.org/wal.html), and another host may have the same run.
+# "WAL does not work over a network filesystem" (https://sqlite.org/wal.html), and another host may use the same run.
 _NO_RECORD = ("nfs", "nfs4")
 
 
@@ -58,7 +58,7 @@ _NO_RECORD = ("nfs", "nfs4")
 def our_files(directory: Path) -> Iterator[None]:
     """Raise :class:`InfraError` for an :class:`OSError` of a file that belongs to this tool.
 
-    ``directory`` stands for a path that the error does not name.
+    ``directory`` is named if the error names no path.
     """
     try:
         yield
@@ -69,11 +69,11 @@ def our_files(directory: Path) -> Iterator[None]:
 
 
 def inside(directory: Path, name: str | Path) -> Path:
-    """The file ``name`` of ``directory``, links followed; one that is still to be made may be missing.
+    """The file ``name`` of ``directory``, with links followed; it need not exist yet.
 
-    What a record calls the console of trial 3 is shown in a report, and a report is sent to other people.
+    A record names files, the console of trial 3 for example, which are shown in a report that is sent to other people.
 
-    Raises :class:`OSError` when it is elsewhere or no regular file, so that it is treated like one that cannot be read.
+    Raises :class:`OSError` if the file is outside or not regular, so that it is treated like an unreadable one.
     """
     named = directory / name
     try:
@@ -88,14 +88,14 @@ def inside(directory: Path, name: str | Path) -> Path:
 
 
 def bounded_content(path: Path, most_bytes: int) -> bytes:
-    """What a regular file that a person names holds.
+    """The content of a regular file that the user names.
 
-    Raises :class:`UserError` when it cannot be read, or is larger than ``most_bytes``. Devices and FIFOs, which may
-    never end, are not even waited for (O_NONBLOCK, fifo(7)).
+    Raises :class:`UserError` if it cannot be read, or is larger than ``most_bytes``. Devices and FIFOs, which may never
+    end, are not even waited for (O_NONBLOCK, fifo(7)).
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # before fdopen(), which takes no directory
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # before fdopen(), which accepts no directory
             os.close(descriptor)
             raise UserError(f"{path} is not a regular file")
         with os.fdopen(descriptor, "rb") as file:
@@ -110,15 +110,15 @@ def bounded_content(path: Path, most_bytes: int) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, which is never in memory as a whole; raises ``OSError``."""
+    """The SHA-256 of a file, computed without loading it as a whole; raises ``OSError``."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Make or replace a file, durably: a kill or a power cut meanwhile leaves the old one, or the new one, whole.
+    """Create or replace a file, durably: a kill or a power cut meanwhile leaves either the old or the new content.
 
-    Nobody else can read it before it has its ``mode``. Raises ``OSError``.
+    Nobody else can read the new content before the file has its ``mode``. Raises ``OSError``.
     """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -135,7 +135,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file's content, or a directory's names, on the disk; raises ``OSError``."""
+    """Flush a file's content, or a directory's names, to the disk; raises ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -144,7 +144,7 @@ def sync(path: Path) -> None:
 
 
 def text_of(data: bytes, path: Path) -> str:
-    """The content as text; raises :class:`UserError` with the line that is none."""
+    """The data as UTF-8 text; raises :class:`UserError` with the number of the first line that is not."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -154,15 +154,15 @@ def text_of(data: bytes, path: Path) -> str:
 
 @contextmanager
 def scratch(purpose: str, parent: Path | None = None, mode: int = 0o700) -> Iterator[Path]:
-    """A new directory below ``parent`` (the system's for temporary files) for the time of the block.
+    """A new directory below ``parent`` (default: the system's temporary directory), removed after the block.
 
-    ``purpose`` is a word for people who find it. The directory is locked (flock(2)) as long as it is used, and the
-    kernel lets go of the lock whatever way the process ends: one that is named so, is this user's and is not
-    locked belongs to nobody. Raises ``OSError``.
+    ``purpose`` is a word for people who find it. The directory is locked (flock(2)) while it is in use, and the kernel
+    releases the lock however the process ends: a directory with such a name, of this user and not locked, is abandoned.
+    Raises ``OSError``.
     """
     while True:
         path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", dir=parent))
-        with suppress(FileNotFoundError):  # taken for an abandoned one before it was locked
+        with suppress(FileNotFoundError):  # removed as an abandoned one before it was locked
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.exists():
@@ -177,7 +177,7 @@ def scratch(purpose: str, parent: Path | None = None, mode: int = 0o700) -> Iter
 
 
 def is_scratch(path: Path) -> bool:
-    """Whether bisector made it, by its name, and it is a directory of this user's."""
+    """Whether the path is a directory of this user that bisector made, judging by its name."""
     with suppress(OSError):
         status = path.lstat()
         return bool(_NAMED.fullmatch(path.name)) and stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
@@ -187,17 +187,17 @@ def is_scratch(path: Path) -> bool:
 def abandoned(parent: Path | None = None) -> Iterator[Path]:
     """Temporary directories below ``parent`` that killed processes have left.
 
-    Each is locked by this process until the next is asked for.
+    This process holds the lock of each one until it asks for the next.
     """
     for path in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
         if not is_scratch(path):
             continue
-        with suppress(OSError), locked(path):  # somebody else removes it, or uses it
+        with suppress(OSError), locked(path):  # another process removes it, or uses it
             yield path
 
 
 def remove_abandoned(parent: Path | None = None) -> tuple[Path, ...]:
-    """Remove what killed processes have left below ``parent``; what is gone now."""
+    """Remove the directories that killed processes have left below ``parent``; return the removed ones."""
     found = []
     for path in abandoned(parent):
         shutil.rmtree(path, ignore_errors=True)
@@ -207,7 +207,7 @@ def remove_abandoned(parent: Path | None = None) -> tuple[Path, ...]:
 
 
 def files_below(directory: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything at and below a directory but directories, links among it; not what is too deep to have a path.
+    """Every entry below a directory except directories, links included; entries too deep to have a path are skipped.
 
     Raises ``OSError``.
     """
@@ -224,7 +224,7 @@ def files_below(directory: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def remove_whole(path: Path) -> None:
-    """Remove a file, or a directory with all below it, however deep that is and whatever rights it lacks.
+    """Remove a file, or a directory with all below it, at any depth and without regard to missing rights.
 
     Raises ``OSError``.
     """
@@ -244,17 +244,17 @@ def remove_whole(path: Path) -> None:
 
 
 def discard(directory: Path) -> None:
-    """Remove a directory that is needed no more, as far as that can be done; a link in its place stays as it is."""
+    """Try to remove a directory that is no longer needed; a link in its place stays as it is."""
     with suppress(OSError):
         if not directory.is_symlink():
             remove_whole(directory)
 
 
 def directory(name: str, path: Path, *, of_record: bool = False) -> Finding:
-    """Whether a directory, there or still to be made, is writable, on a fit file system, and takes O_DIRECT.
+    """Check that a directory, existing or not, is writable, on a suitable file system, and takes O_DIRECT.
 
-    With ``of_record`` it is to hold a record. Raises :class:`UserError` when nothing can be written there, or a record
-    is not safe there.
+    With ``of_record`` it is to hold a record. Raises :class:`UserError` if it is not writable, or not safe for a
+    record.
     """
     there = nearest(path)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
@@ -276,7 +276,7 @@ def directory(name: str, path: Path, *, of_record: bool = False) -> Finding:
 
 
 def nearest(path: Path) -> Path:
-    """The path itself or its nearest parent that exists."""
+    """The path itself or its nearest existing parent."""
     path = path.absolute()
     while not path.exists():
         path = path.parent
@@ -284,7 +284,7 @@ def nearest(path: Path) -> Path:
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that ``path`` is on, as ``ext4`` or ``fuse.sshfs`` (findmnt(8))."""
+    """The type of the file system of ``path``, as ``ext4`` or ``fuse.sshfs`` (findmnt(8)); ``unknown`` if not found."""
     words = ("findmnt", "--noheadings", "--output", "FSTYPE", "--target", path)
     try:
         return process.run(words, deadline_s=_FINDMNT_S, check=False).stdout.strip() or "unknown"
@@ -293,12 +293,12 @@ def file_system(path: Path) -> str:
 
 
 def disk_room_bytes(path: Path) -> int:
-    """Bytes free for us on the file system of ``path``, or of its nearest parent that exists."""
+    """The free bytes, for this user, on the file system of ``path`` or of its nearest existing parent."""
     return shutil.disk_usage(nearest(path)).free
 
 
 def direct_io(directory: Path) -> bool:
-    """Whether files in ``directory`` can be opened with O_DIRECT (tmpfs could not before Linux 6.6)."""
+    """Whether files in ``directory`` can be opened with O_DIRECT (on tmpfs only since Linux 6.6)."""
     probe = directory / f".bisector-direct-{os.getpid()}"
     try:
         os.close(os.open(probe, os.O_CREAT | os.O_RDWR | os.O_DIRECT, 0o600))

@@ -1,4 +1,4 @@
-"""The host of a measurement: who it is, how fast its cores are, what else it does, and the wait until that is little.
+"""The host of a measurement: its identity, the speed of its cores, its foreign load, and waiting until that is low.
 
 Linux only: /proc/stat (proc(5)) and /proc/pressure (Documentation/accounting/psi.rst).
 """
@@ -26,12 +26,12 @@ from bisector.core.units import duration_text
 _MACHINE_ID = Path("/etc/machine-id")
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_GLANCE_S = 1.0  # for the row of a person who waits
-_LOOK_S = 2.0  # for the names of who is busy
-_QUIET_S = 30.0  # after other work was seen: it pauses, too
-_HASHED_MIB = 0.25  # at once: shorter than the turn that the scheduler gives to whoever else is on the core
+_GLANCE_S = 1.0  # for one row while a user waits
+_LOOK_S = 2.0  # for the names of the busiest programs
+_QUIET_S = 30.0  # required after other work was seen, since such work pauses, too
+_HASHED_MIB = 0.25  # at once: shorter than the time slice that the scheduler gives to others on the core
 _HASHED = bytes(int(_HASHED_MIB * 2**20))
-_HASHING_S = 0.03  # a core that was idle has its speed within a few milliseconds
+_HASHING_S = 0.03  # an idle core reaches its speed within a few milliseconds
 _LEAST_TIMES = 3
 _NAMED = 3
 _LEAST_CORES = 0.05
@@ -41,7 +41,7 @@ Turn = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """Who this host is, for the record; figures of two hosts are never compared."""
+    """The identity of this host, for the record; figures of two hosts are never compared."""
 
     cpu_model: str
     cores: int
@@ -50,7 +50,7 @@ class HostFacts:
 
 
 def host_facts() -> HostFacts:
-    """What identifies this host and bounds its figures."""
+    """Facts that identify this host and limit its figures."""
     return HostFacts(
         cpu_model=_cpu_model(),
         cores=len(os.sched_getaffinity(0)),
@@ -60,19 +60,19 @@ def host_facts() -> HostFacts:
 
 
 def available_memory_bytes() -> int:
-    """What a new program can have without swapping (proc_meminfo(5), MemAvailable)."""
+    """The memory that a new program can use without swapping (proc_meminfo(5), MemAvailable)."""
     lines = (_PROC / "meminfo").read_text(encoding="ascii").splitlines()
     (kib,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     return int(kib) << 10
 
 
 def boot_id() -> str:
-    """The boot of this host (random(4)); another one after each."""
+    """The id of this host's current boot (random(4)); each boot has another one."""
     return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def machine_id() -> str:
-    """The installation of this host (machine-id(5)); its name where it has none."""
+    """The id of this host's installation (machine-id(5)); the host's name if it has none."""
     with suppress(OSError):
         return _MACHINE_ID.read_text(encoding="ascii").strip()
     return platform.node()
@@ -95,12 +95,12 @@ def core_mib_s() -> float:
     cores, end_s = sorted(os.sched_getaffinity(0)), time.perf_counter() + _HASHING_S
 
     def best_mib_s(core: int) -> float:
-        with suppress(OSError):  # it was taken offline meanwhile: then some other one is timed twice
-            os.sched_setaffinity(0, {core})  # of this thread alone
+        with suppress(OSError):  # the core was taken offline meanwhile: then another one is timed twice
+            os.sched_setaffinity(0, {core})  # applies to this thread alone
         tries_s = list[float]()
         while len(tries_s) < _LEAST_TIMES or time.perf_counter() < end_s:
             begin_s = time.perf_counter()
-            hashlib.sha256(_HASHED)  # without Python's lock, which it gives back for so much
+            hashlib.sha256(_HASHED)  # Python releases its lock for that much data
             tries_s.append(time.perf_counter() - begin_s)
         return _HASHED_MIB / min(tries_s)
 
@@ -117,11 +117,11 @@ class _LoadReading:
 
 
 class ContentionMeter:
-    """Foreign load between its making (or :meth:`start`) and :meth:`stop`.
+    """Foreign load between construction (or :meth:`start`) and :meth:`stop`.
 
-    Ours are this process with its ended children, and what ``guest_cpu_time_s`` reports (the QEMU
-    process with its I/O threads, and what serves it a disk). Everything else that ran is foreign, kernel threads
-    included. One that was started also reads how fast the cores are, before and after.
+    Not foreign are this process with its ended children, and ``guest_cpu_time_s`` (the QEMU process with its I/O
+    threads, and the processes that serve it disks). All other CPU time is foreign, including kernel threads. After
+    :meth:`start` it also reports the speed of the cores, before and after.
     """
 
     def __init__(self, guest_cpu_time_s: Callable[[], float], proc: Path = _PROC) -> None:
@@ -131,13 +131,13 @@ class ContentionMeter:
         self._begin = self._read()
 
     def start(self) -> Self:
-        """Begin anew."""
+        """Begin again, after timing the cores."""
         self._mib_s_before = core_mib_s()
         self._begin = self._read()
         return self
 
     def stop(self) -> Contention:
-        """What the host did since the beginning; may be asked more than once."""
+        """The contention since the beginning; may be called more than once."""
         start, end = self._begin, self._read()
         wall_s = max(end.wall_s - start.wall_s, 1e-3)
         busy_s, steal_s, total_s = (after - before for before, after in zip(start.cpu_s, end.cpu_s, strict=True))
@@ -162,7 +162,7 @@ class ContentionMeter:
 
 
 def parse_cpu_times(proc_stat: str) -> tuple[float, float, float]:
-    """Busy, stolen and all CPU seconds since boot, summed over all cores, of the first line of /proc/stat.
+    """Busy, stolen and all CPU seconds since boot, summed over all cores, from the first line of /proc/stat.
 
     Waiting for I/O is not busy, guest time is part of user time.
     """
@@ -173,7 +173,7 @@ def parse_cpu_times(proc_stat: str) -> tuple[float, float, float]:
 
 
 def _cpu_pressure_s(proc: Path) -> float:
-    """Seconds in which some task waited for a CPU; 0 when the kernel was built or started without PSI."""
+    """Seconds in which some task waited for a CPU; 0 if the kernel was built or started without PSI."""
     with suppress(OSError):  # absent, or "Operation not supported" with psi=0
         for line in (proc / "pressure/cpu").read_text(encoding="ascii").splitlines():
             if line.startswith("some "):
@@ -182,7 +182,7 @@ def _cpu_pressure_s(proc: Path) -> float:
 
 
 def contention(limits: ContentionSettings) -> Finding:
-    """What else this host does in one second of looking."""
+    """The foreign load of this host during one second."""
     meter = ContentionMeter(lambda: 0.0)
     time.sleep(_GLANCE_S)
     load = Load(meter.stop(), ())
@@ -195,13 +195,13 @@ def contention(limits: ContentionSettings) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the host did besides this process for a while, and which programs did most of it, in cores."""
+    """The foreign load of the host during a period, and the programs that caused most of it, in cores."""
 
     contention: Contention
     busiest: tuple[tuple[str, float], ...]
 
     def is_above(self, limits: ContentionSettings) -> bool:
-        """Whether a run beside it would be weak."""
+        """Whether a run beside this load would be weak."""
         seen = self.contention
         return seen.other_busy_cores > limits.max_other_cores or seen.steal_share > limits.max_steal_share
 
@@ -222,12 +222,12 @@ def quiet_turn(
     tell: Callable[[str], None],
     look: Look | None = None,
 ) -> Iterator[None]:
-    """Have a turn on this host in which the host is quiet by the limits of a run; tell what it does meanwhile.
+    """Take a turn on this host while the host is quiet by the run's limits; ``tell`` reports any wait.
 
-    ``turn`` waits until no other run builds or measures here, and keeps it so; ``others_turn`` tells whether one does,
-    whose work is not foreign. As long as foreign work goes on, the turn is given back, so that other runs build.
-    Raises :class:`InfraError` when foreign work is seen after ``limits.patience_s`` of waiting, in which the turns of
-    other runs do not count; 0 is not to wait.
+    ``turn`` waits until no other run builds or measures here, and then keeps others out; ``others_turn`` tells whether
+    another run does, whose work is not foreign. While foreign work goes on, the turn is given back, so that other runs
+    can build. Raises :class:`InfraError` if foreign work is seen after ``limits.patience_s`` of waiting, not counting
+    the turns of other runs; 0 means not to wait.
     """
     if not limits.patience_s:
         with turn():
@@ -269,7 +269,7 @@ def quiet_turn(
 
 
 def look_around(seconds: float = _LOOK_S, proc: Path = _PROC) -> Load:
-    """Watch the host for some seconds."""
+    """Measure the host's load for some seconds."""
     meter, before = ContentionMeter(lambda: 0.0, proc), _cpu_s(proc)
     time.sleep(seconds)
     seen, after = meter.stop(), _cpu_s(proc)
@@ -281,9 +281,9 @@ def look_around(seconds: float = _LOOK_S, proc: Path = _PROC) -> Load:
 
 
 def _cpu_s(proc: Path) -> dict[tuple[int, str], tuple[str, float]]:
-    """Name and CPU seconds so far of each other process, by its number and when it began (proc_pid_stat(5)).
+    """Name and CPU seconds so far of each other process, by its id and start time (proc_pid_stat(5)).
 
-    Its name changes, as that of a kernel's worker does with its work.
+    The name is not part of the key, since it may change: a kernel worker's depends on its work.
     """
     found = {}
     for entry in proc.glob("[0-9]*/stat"):

@@ -1,6 +1,6 @@
-"""Locks between processes: that of a run, that of the turns on this host, and that of what all runs share.
+"""Locks between processes: one for a run, one for the turns on this host, and one for the caches that all runs share.
 
-Each is a flock(2), which the kernel gives back whatever way its holder ends. In this order: :func:`held`,
+Each is a flock(2), which the kernel releases however its holder ends. They are taken in this order: :func:`held`,
 :func:`measuring`, :func:`using_caches`.
 """
 
@@ -21,19 +21,20 @@ from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError
 
 _LONGEST = 8192  # more than a holder writes: PATH_MAX and a little
-_WAIT_S = 1.0  # longer than anybody's look at who holds it, and than a holder takes to write who it is
+_WAIT_S = 1.0  # longer than any process takes to look who holds it, and than a holder takes to write who it is
 
 # All users share this directory (Filesystem Hierarchy Standard 3.0, 3.15), and anybody may write there.
 SHARED_TURN = Path("/run/lock/bisector-measuring.lock")
-# Neither the file behind a link nor, by waiting for its other end, a FIFO (open(2)).
+# Neither follow a link nor wait for the other end of a FIFO (open(2)).
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_POLL_S = 0.05  # less than a run takes from the end of one of its turns to its next: it writes its record, and plans
+_POLL_S = 0.05  # less than the time between two turns of a run, in which it writes its record and plans
 _TELL_EVERY_S = 3600.0
-_LONGEST_TURN_S = 24 * 3600.0  # a build and a trial have deadlines of hours; what keeps a turn for a day is stuck
+# A build and a trial have deadlines of hours, so a process that keeps its turn for a day is stuck.
+_LONGEST_TURN_S = 24 * 3600.0
 
 
 class TurnPurpose(StrEnum):
-    """What a turn is for; UNKNOWN where its holder has not written it."""
+    """The purpose of a turn; UNKNOWN if its holder has not written it."""
 
     BUILD = "build"
     MEASUREMENT = "measurement"
@@ -42,9 +43,9 @@ class TurnPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that holds a lock, since when (ISO 8601), and of a turn the run directory and the purpose.
+    """The process that holds a lock, since when (ISO 8601), and for a turn the run directory and the purpose.
 
-    The process is 0 where a holder has not written it yet, or is another user who may not.
+    ``pid`` is 0 if the holder has not written it yet, or is another user's process that may not.
     """
 
     pid: int = 0
@@ -59,7 +60,7 @@ class Holder:
 
 
 class Held(Exception):
-    """Another process holds the lock; the caller says what that means."""
+    """Another process holds the lock; the caller decides what that means."""
 
     def __init__(self, holder: Holder) -> None:
         super().__init__(holder)
@@ -70,10 +71,10 @@ class Held(Exception):
 def locked(
     path: Path, how: int = fcntl.LOCK_EX, wait: Deadline | None = None, flags: int = os.O_RDONLY
 ) -> Iterator[int]:
-    """Hold a file or directory, which is its descriptor meanwhile.
+    """Hold a lock on a file or directory during the block, which gets its descriptor.
 
-    Raises ``BlockingIOError`` when somebody else holds it, with ``wait`` :class:`DeadlineExpired` when that does not
-    end in time, and other kinds of ``OSError``.
+    Raises ``BlockingIOError`` if another process holds it, with ``wait`` :class:`DeadlineExpired` if that does not end
+    in time, and other kinds of ``OSError``.
     """
     file = os.open(path, flags | _FLAGS, 0o666)
     try:
@@ -88,7 +89,7 @@ def locked(
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Be the one process that holds ``path``, which is overwritten.
+    """Be the only process that holds ``path``, which is overwritten.
 
     Raises :class:`Held`, and ``OSError`` for a file that cannot be written or is a link.
     """
@@ -102,7 +103,10 @@ def held(path: Path) -> Iterator[None]:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """The process that holds it now; None when there is none, also after it was killed."""
+    """The process that holds the lock now; None if there is none, even if the last one was killed.
+
+    Raises :class:`InfraError` if the file cannot be read.
+    """
     try:
         file = os.open(path, os.O_RDONLY | _FLAGS)
     except FileNotFoundError:
@@ -116,7 +120,7 @@ def holder_of(path: Path) -> Holder | None:
 
 
 def try_lock(file: int, how: int = fcntl.LOCK_EX) -> bool | None:
-    """True when this process has the lock now, None when somebody else has it."""
+    """True if this process has the lock now, None if another one has it."""
     with suppress(BlockingIOError):
         fcntl.flock(file, how | fcntl.LOCK_NB)
         return True
@@ -127,11 +131,11 @@ def try_lock(file: int, how: int = fcntl.LOCK_EX) -> bool | None:
 def measuring(
     run_dir: Path, tell: Callable[[str], None], purpose: TurnPurpose = TurnPurpose.MEASUREMENT
 ) -> Iterator[None]:
-    """Be the only one on this host that builds or measures; wait until that is so, and tell each hour for whom.
+    """Be the only process on this host that builds or measures; wait for that, and tell every hour for which process.
 
     A build beside a measurement, or a second measurement, makes runs weak. The lock is on two files: one in the user's
-    cache, and :data:`SHARED_TURN`, where this user may write it. Ctrl-C ends the wait. Raises :class:`InfraError` when
-    the lock in the user's cache cannot be written, and when one holder keeps it for a day.
+    cache, and :data:`SHARED_TURN` if this user may write it. Ctrl-C ends the wait. Raises :class:`InfraError` if the
+    lock in the user's cache cannot be written, or if one holder keeps it for a day.
     """
     with ExitStack() as stack:
         own = own_turn()
@@ -149,7 +153,7 @@ def measuring(
 
 
 def measurer() -> Holder | None:
-    """Who builds or measures now; None when nobody does. Never raises: it is asked for a notice only."""
+    """The process that builds or measures now, None if there is none. Never raises, since it only serves a notice."""
     for path in (own_turn(), SHARED_TURN):
         with suppress(InfraError):
             if (found := holder_of(path)) is not None:
@@ -180,7 +184,7 @@ def _take(file: int, tell: Callable[[str], None]) -> None:
 
 
 def _stopped(holder: Holder) -> str:
-    """That it was stopped, by Ctrl-Z say, and what lets it go on (proc_pid_stat(5))."""
+    """A clause saying that the holder is stopped, by Ctrl-Z for example, and how to continue it (proc_pid_stat(5))."""
     with suppress(OSError):
         state = Path(f"/proc/{holder.pid}/stat").read_bytes().rpartition(b") ")[2][:1]
         if state in (b"T", b"t"):
@@ -189,7 +193,7 @@ def _stopped(holder: Holder) -> str:
 
 
 def own_turn() -> Path:
-    """The lock in the user's cache, with the host's name: a home directory may be on several hosts."""
+    """The lock in the user's cache, with the host's name: several hosts may share a home directory."""
     return resources.cache_home() / f"measuring-{platform.node() or 'host'}.lock"
 
 
@@ -202,11 +206,11 @@ def _for_people(path: Path) -> Iterator[None]:
 
 
 def _shared_file() -> int | None:
-    """The file of all users; None where it cannot be had.
+    """The descriptor of the lock that all users share; None if it cannot be opened.
 
-    It is made by whoever comes first, for all to write. Opened without O_CREAT, a file of another user in a directory
-    with the sticky bit is not subject to fs.protected_regular (Documentation/admin-guide/sysctl/fs.rst). A second name
-    of some other file is locked as well, and its permissions stay as they are.
+    The first process creates the file, writable for all. If another user's file in a directory with the sticky bit is
+    opened without O_CREAT, fs.protected_regular does not apply (Documentation/admin-guide/sysctl/fs.rst). A file with a
+    second name is locked as well, but its permissions stay as they are.
     """
     for flags in (os.O_RDWR, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
         with suppress(OSError):
@@ -216,14 +220,14 @@ def _shared_file() -> int | None:
                 os.close(file)
                 return None
             if found.st_nlink == 1:
-                with suppress(PermissionError):  # it is another user's, who has done that
+                with suppress(PermissionError):  # the file is another user's, who has done that
                     os.fchmod(file, 0o666)
             return file
     return None
 
 
 def _sign(file: int, **more: str) -> None:
-    """Write who holds it, where that is allowed; a second name of the file may be anything's, and is left alone."""
+    """Write who holds the lock, if allowed; a file with a second name may be anything, and is not written to."""
     if os.fstat(file).st_nlink != 1:
         return
     note = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds"), **more}
@@ -233,9 +237,9 @@ def _sign(file: int, **more: str) -> None:
 
 
 def _signed(file: int) -> Holder:
-    """What the holder has written. Others may write that file, so nothing in it is an error of bisector.
+    """The holder as written in the file. Other users may write to it, so malformed content is no error of bisector.
 
-    The file keeps the name of a process that has ended until the next holder overwrites it; such a name is ignored.
+    The file names an ended process until the next holder overwrites it; such a name is ignored.
     """
     with suppress(OSError, ValueError, RecursionError):
         match json.loads(os.pread(file, _LONGEST, 0)):
@@ -248,7 +252,7 @@ def _signed(file: int) -> Holder:
 
 
 def _lives(pid: int) -> bool:
-    """Whether there is such a process, of any user (kill(2), signal 0)."""
+    """Whether a process with this id exists, of any user (kill(2), signal 0)."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -260,9 +264,9 @@ def _lives(pid: int) -> bool:
 
 @contextmanager
 def using_caches(home: Path) -> Iterator[None]:
-    """Nothing kept in ``home`` is cleared meanwhile; somebody who is clearing it is waited for.
+    """Keep everything in ``home`` from being cleared during the block, after waiting for a process that is clearing it.
 
-    Raises :class:`InfraError` when ``home`` cannot be written.
+    Raises :class:`InfraError` if ``home`` cannot be written.
     """
     with ExitStack() as stack:
         fcntl.flock(_caches_lock(home, stack), fcntl.LOCK_SH)
@@ -271,7 +275,7 @@ def using_caches(home: Path) -> Iterator[None]:
 
 @contextmanager
 def clearing_caches(home: Path) -> Iterator[bool]:
-    """Whether nobody uses what is kept in ``home``; if so nobody begins to meanwhile."""
+    """Whether nobody uses the content of ``home``; if so, nobody can begin to during the block."""
     with ExitStack() as stack:
         yield bool(try_lock(_caches_lock(home, stack)))
 

@@ -1,7 +1,7 @@
-"""How a package is installed here: a command in the words of this distribution, by Debian's name for it.
+"""The command that installs a package on this distribution, given the package's name on Debian.
 
-Names on Fedora, openSUSE and Arch: Documentation/admin-guide/verify-bugs-and-bisect-regressions.rst of
-the kernel ("Install build requirements"). Fedora's dnf takes the path of a file for the package that has it.
+Names on Fedora, openSUSE and Arch: Documentation/admin-guide/verify-bugs-and-bisect-regressions.rst of the kernel
+("Install build requirements"). Fedora's dnf also accepts the path of a file and installs the package that has it.
 """
 
 import functools
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from bisector.core.errors import UserError
 
 _SUDO = "sudo "
-# Debian's name, and theirs, where both call it the same.
+# Debian's names that the others use, too.
 _SAME = {
     name: name for name in ("bc", "binutils", "bison", "bubblewrap", "ccache", "flex", "gcc", "git", "make", "perl")
 }
@@ -22,7 +22,7 @@ _SAME = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Distributions with one package manager; ``names`` are those that are known, by Debian's."""
+    """Distributions with one package manager; ``names`` are their known package names, by Debian's."""
 
     command: str
     names: Mapping[str, str]
@@ -47,7 +47,7 @@ _FAMILIES: Mapping[str, Family] = {
 def install(*packages: str, family: Family | None = None) -> str:
     """The command that installs packages, given by Debian's names.
 
-    Where it is not known what another distribution calls one, the command ends in a comment that says so.
+    If another distribution's name of a package is not known, the command ends in a comment that says so.
     """
     family = family or _family()
     wanted = sorted(set(packages))
@@ -59,7 +59,7 @@ def install(*packages: str, family: Family | None = None) -> str:
 
 
 def merged(commands: Iterable[str]) -> tuple[str, ...]:
-    """Commands in their order, each once, what they install installed by the first of them."""
+    """The commands in their order, without duplicates; install commands are merged into the first one of their kind."""
     prefixes = tuple(f"{sudo}{family.command} " for sudo in ("", _SUDO) for family in _FAMILIES.values())
     words: dict[str, list[str]] = {}
     for command in commands:
@@ -73,7 +73,7 @@ def merged(commands: Iterable[str]) -> tuple[str, ...]:
 
 
 def family_of(release: Mapping[str, str]) -> Family:
-    """The family by ``ID`` and ``ID_LIKE`` of os-release(5); Debian's for one that is not known."""
+    """The family by ``ID`` and ``ID_LIKE`` of os-release(5); Debian's if it is not known."""
     likes: Sequence[str] = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
     # "opensuse-leap" is also like "suse opensuse".
     return next((_FAMILIES[like] for like in likes if like in _FAMILIES), _DEBIAN)
@@ -92,5 +92,5 @@ def _sudo() -> str:
 
 
 def not_installed(program: str, package: str) -> UserError:
-    """The error for a program that is not there."""
+    """The error for a missing program."""
     return UserError(f"{program} is not installed", install(package))

@@ -1,9 +1,9 @@
-"""The one door to ``subprocess``.
+"""The only module that uses ``subprocess``.
 
-Commands are lists, never shell strings. Each child leads a process group, so that whatever ends it ends its own
-children too (make's compilers), and carries ``BISECTOR_RUN`` in its environment, so that children of a killed
-orchestrator are found and ended by the next one (:func:`reap`). That looks at every process of the host, after each
-trial: the mark is looked for first, and costs one file each.
+Commands are lists, never shell strings. Each child leads a process group, so that it is ended together with its own
+children (make's compilers), and carries ``BISECTOR_RUN`` in its environment, so that the next orchestrator finds and
+ends the children of a killed one (:func:`reap`). That looks at every process of the host after each trial; it checks
+for the mark first, which costs one file per process.
 """
 
 import os
@@ -27,27 +27,27 @@ Text = TypeVar("Text", str, bytes)
 RUN_MARKER = "BISECTOR_RUN"
 RUN_HERE_DEADLINE_S = 30.0
 _GRACE_S = 2.0
-_GONE_S = 10.0  # SIGKILL to end: longer only in an uninterruptible sleep
+_GONE_S = 10.0  # from SIGKILL to the end: longer only in an uninterruptible sleep
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CCACHE_DIR")
-_EXEC_S = 1.0  # that an execve(2) takes between two memories: microseconds, unless the host is short of CPUs
+_EXEC_S = 1.0  # the time that an execve(2) spends between two memories: microseconds, unless the host is short of CPUs
 _LOOK_AGAIN_S = 0.001
-# Fields of proc_pid_stat(5), counted from 0 at the state, which is the first behind the name.
+# Fields of proc_pid_stat(5), counted from 0 at the state, the first one after the name.
 _VSIZE, _END_CODE, _ENV_START, _ENV_END = 20, 24, 47, 48
 
 
 class Child(Protocol[Text]):
-    """A started command, as of ``subprocess.Popen``."""
+    """A started command, like ``subprocess.Popen``."""
 
     @property
     def pid(self) -> int:
-        """Its process, and its group."""
+        """The id of its process, and of its process group."""
 
     @property
     def returncode(self) -> int | Any:
-        """How it ended; None before."""
+        """The exit status; None while it runs."""
 
     def communicate(self, input: Text | None = None, timeout: float | None = None) -> tuple[Text, Text]:
-        """Give it its input, and take all that it writes."""
+        """Pass it its input, and collect all its output."""
 
 
 class CommandMissing(Exception):
@@ -62,7 +62,7 @@ class CommandMissing(Exception):
 
 
 class CommandFailed(Exception):
-    """A checked command ended with a non-zero status; the caller says who is to blame."""
+    """A checked command ended with a non-zero status; the caller decides who is to blame."""
 
     def __init__(self, finished: CommandResult) -> None:
         super().__init__(finished)
@@ -75,7 +75,7 @@ class CommandFailed(Exception):
 
 
 class CommandTimeout(Exception):
-    """A command did not end in its time and was ended with all its children."""
+    """A command did not end in time, and was ended with all its children."""
 
     def __init__(self, argv: tuple[str, ...], seconds: float) -> None:
         super().__init__(argv, seconds)
@@ -87,13 +87,13 @@ class CommandTimeout(Exception):
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A short allow-list of variables plus ``extra``, in the C locale, so that outputs parse."""
+    """A short allow-list of variables plus ``extra``, in the C locale, so that outputs can be parsed."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     return {**kept, "LC_ALL": "C.UTF-8", **(extra or {})}
 
 
 def mark(run_dir: Path) -> dict[str, str]:
-    """The variable that tells whose child a process is; the same for every spelling of the directory."""
+    """The variable that tells which run a process belongs to; the same for every spelling of the directory."""
     return {RUN_MARKER: os.path.realpath(run_dir)}
 
 
@@ -111,10 +111,10 @@ def run(
 ) -> CommandResult:
     """Run a command to its end.
 
-    With ``log`` standard output and error go to that file (appended), else both are returned. ``within`` is a
-    command that runs it (:attr:`bisector.host.sandbox.Sandbox.words`), and is not part of what is told of it.
-    Raises :class:`CommandMissing`, :class:`CommandTimeout`, and with ``check``
-    :class:`CommandFailed`. When the wait is interrupted (Ctrl-C), the whole group is ended first.
+    With ``log`` standard output and error are appended to that file, else both are returned. ``within`` is a prefix
+    that runs the command (:attr:`bisector.host.sandbox.Sandbox.words`); reports of the command leave it out. Raises
+    :class:`CommandMissing`, :class:`CommandTimeout`, and with ``check`` :class:`CommandFailed`. If the wait is
+    interrupted (Ctrl-C), the whole group is ended first.
     """
     words = tuple(os.fspath(word) for word in argv)
     if within and shutil.which(words[0]) is None:
@@ -133,8 +133,8 @@ def run(
                 stderr=subprocess.STDOUT if output else subprocess.PIPE,
                 start_new_session=True,
             )
-        # execvp(3) answers "permission denied" for a program that is nowhere when PATH names a directory that is
-        # closed to us; /root/bin of an environment kept by sudo, say.
+        # execvp(3) answers "permission denied" for a program that is nowhere if PATH names a directory that is closed
+        # to us; /root/bin of an environment kept by sudo, say.
         except (FileNotFoundError, PermissionError) as error:
             if cwd is not None and not (cwd.is_dir() and os.access(cwd, os.X_OK)):
                 raise
@@ -147,9 +147,9 @@ def run(
 
 
 def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandResult | None:
-    """What a workload asks of this host; None where it has no such program.
+    """Run a workload's command on this host; None if the program is not installed.
 
-    One that has not ended after :data:`RUN_HERE_DEADLINE_S` is ended, and has the exit status of timeout(1).
+    After :data:`RUN_HERE_DEADLINE_S` it is ended, and gets the exit status of timeout(1).
     """
     try:
         return run(command, deadline_s=RUN_HERE_DEADLINE_S, env=variables, check=False)
@@ -162,9 +162,9 @@ def run_here(command: Sequence[str], variables: Mapping[str, str]) -> CommandRes
 def to_its_end(
     child: Child[Text], argv: Sequence[str], deadline_s: float, stdin: Text | None = None
 ) -> tuple[Text, Text]:
-    """Wait for a child that leads a process group; what it wrote.
+    """Wait for a child that leads a process group, and return its output.
 
-    Raises :class:`CommandTimeout`. However the wait ends, also well, nothing of the group is left.
+    Raises :class:`CommandTimeout`. However the wait ends, even with success, nothing of the group is left.
     """
     try:
         return child.communicate(stdin, timeout=deadline_s)
@@ -172,7 +172,7 @@ def to_its_end(
         raise CommandTimeout(tuple(argv), deadline_s) from error
     finally:
         if child.returncode is None:
-            # To the whole process group: a child may end and leave a stubborn one of its own.
+            # Signal the whole process group: a child may end and leave a stubborn one of its own.
             _signal_group(child, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
                 child.communicate(timeout=_GRACE_S)
@@ -180,13 +180,13 @@ def to_its_end(
             with suppress(subprocess.TimeoutExpired):
                 child.communicate(timeout=_GRACE_S)
         else:
-            # What the command left running has had its time. A group's number is not given away while it has members,
-            # and without any the kernel gives each other number away before it comes back to this one.
+            # The command's time is over for processes that it left running. The kernel does not reuse a group's number
+            # while it has members, and without any it hands out every other number before this one again.
             _signal_group(child, signal.SIGKILL)
 
 
 def marked() -> dict[Path, tuple[int, ...]]:
-    """The processes of this user that are marked, by the directory that they are marked with."""
+    """The marked processes of this user, by the directory that they are marked with."""
     found: dict[Path, tuple[int, ...]] = {}
     for pid in pids():
         if (value := value_of(pid, RUN_MARKER)) is not None:
@@ -196,24 +196,23 @@ def marked() -> dict[Path, tuple[int, ...]]:
 
 
 def reap(run_dir: Path) -> int:
-    """End every process that a dead orchestrator of this run left behind; how many there were.
+    """End every process that a dead orchestrator of this run left behind, and return how many there were.
 
-    They are gone when this returns; one that will not go raises :class:`InfraError`. A connection that ssh keeps
-    for all that come after (ControlPersist of ssh_config(5)) is spared: a person's own sessions may be using it, and
-    it takes part in nothing.
+    They are gone on return; one that does not end raises :class:`InfraError`. A connection that ssh keeps for later
+    commands (ControlPersist of ssh_config(5)) is spared: the user's own sessions may be using it, and it does no work.
     """
     mark, ended = os.fsencode(os.path.realpath(run_dir)), set[int]()
-    # Each round finds what those of the round before had started meanwhile.
+    # Each round finds processes that those of the round before started meanwhile.
     while found := [pid for pid in pids() if pid != os.getpid() and value_of(pid, RUN_MARKER) == mark]:
         ended.update(pid for pid in found if end(pid, lambda pid: value_of(pid, RUN_MARKER) == mark))
     return len(ended)
 
 
 def end(pid: int, still: Callable[[int], bool]) -> bool:
-    """SIGKILL a process and wait until it is gone; False when it was, or when it is ``still`` not what was meant.
+    """SIGKILL a process and wait until it is gone; False if it was gone, or if ``still`` says it is not the one meant.
 
-    A number may have passed to another process since it was read; a pidfd_open(2) means one process for good, and is
-    asked for before the last look. Raises :class:`InfraError` for one that does not go.
+    Its number may have passed to another process since it was read; a pidfd_open(2) refers to one process for good, and
+    is opened before ``still`` looks. Raises :class:`InfraError` if the process does not end.
     """
     try:
         pidfd = os.pidfd_open(pid)
@@ -232,33 +231,33 @@ def end(pid: int, still: Callable[[int], bool]) -> bool:
 
 
 def _signal_group(child: Child[Any], signum: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # nobody is left; or somebody else, who changed user
+    with suppress(ProcessLookupError, PermissionError):  # the group is empty, or holds another user's process
         os.killpg(child.pid, signum)
 
 
 def pids() -> Iterator[int]:
-    """The processes of this host, as far as they are shown to this one."""
+    """The ids of this host's processes, as far as this process can see them."""
     with os.scandir("/proc") as entries:
         yield from (int(entry.name) for entry in entries if entry.name.isdigit())
 
 
 def value_of(pid: int, name: str) -> bytes | None:
-    """What a variable was when a process of this user, or of the build's, began to run its program.
+    """The value of a variable in the environment that a process of this user, or of the build user, was started with.
 
-    None where it was not set, for ssh's master, for somebody else's process, and for one that has ended. Root can
-    read the environment of every process, and whoever starts one chooses it.
+    None if it was not set, for ssh's master, for another user's process, and for one that has ended. Root can read the
+    environment of every process, and whoever starts a process chooses its environment.
     """
     try:
         # One search, since splitting each environment of a host would be most of the work.
         _, found, rest = (b"\0" + _environment(pid)).partition(b"\0" + name.encode() + b"=")
         if not found:
             return None
-        # The real, effective and saved user and that of file accesses (proc_pid_status(5)), which setuid programs mix.
+        # The real, effective, saved and file system user id (proc_pid_status(5)), which setuid programs mix.
         lines = (line for line in _read(pid, "status").splitlines() if line.startswith(b"Uid:"))
         users = {int(number) for line in lines for number in line.split()[1:]}
-        # ssh's master by its title, "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach()).
+        # ssh's master is known by its title, "ssh: /home/anna/.ssh/master [mux]" (control_persist_detach()).
         title = _read(pid, "cmdline").rstrip(b"\0 ")
-    except OSError:  # it ended meanwhile, or belongs to somebody else
+    except OSError:  # it has ended meanwhile, or belongs to another user
         return None
     builder = build_user()
     if not users <= {os.geteuid(), *(() if builder is None else (builder.uid,))}:
@@ -267,19 +266,19 @@ def value_of(pid: int, name: str) -> bytes | None:
 
 
 def _environment(pid: int) -> bytes:
-    """The environment of a process, of its next program when it is on the way there.
+    """The environment of a process; that of its next program if it is in the middle of an execve(2).
 
-    Between the two memories of an execve(2) there is none: begin_new_exec() in fs/exec.c of the kernel has taken the
-    new one, and create_elf_tables() in fs/binfmt_elf.c has not yet said where it has the environment. What was opened
-    before reads as empty after it, too (environ_read() in fs/proc/base.c).
+    Between the two memories of an execve(2) there is no environment: begin_new_exec() in fs/exec.c of the kernel has
+    switched to the new memory, and create_elf_tables() in fs/binfmt_elf.c has not yet recorded where its environment
+    is. A file opened before the execve(2) reads as empty after it, too (environ_read() in fs/proc/base.c).
     """
 
     def probe() -> bytes | None:
         if environment := _read(pid, "environ"):
             return environment
-        # It has no memory, as a thread of the kernel and a zombie, or was begun with an empty environment.
-        # create_elf_tables() lets that end where it begins until it has counted it; load_elf_binary() says where the
-        # code ends when that is done.
+        # It has no memory, like a kernel thread or a zombie, or was started with an empty environment.
+        # create_elf_tables() sets the end of the environment to its beginning until it has counted it;
+        # load_elf_binary() sets the end of the code when that is done.
         fields = _read(pid, "stat").rpartition(b") ")[2].split()
         empty = fields[_END_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END]
         return b"" if fields[_VSIZE] == b"0" or empty else None
@@ -291,5 +290,5 @@ def _environment(pid: int) -> bytes:
 
 
 def _read(pid: int, name: str) -> bytes:
-    with FileIO(f"/proc/{pid}/{name}") as file:  # a path of pathlib's, and a buffer, would be a third of the sweep
+    with FileIO(f"/proc/{pid}/{name}") as file:  # pathlib's Path and a buffer would take a third of the sweep
         return file.readall()

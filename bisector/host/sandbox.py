@@ -1,15 +1,15 @@
-"""Commands that a stranger's tree brings along (make's rules, scripts) run in a sandbox of bubblewrap (bwrap(1)).
+"""Run an untrusted tree's commands (make's rules, scripts) in a sandbox of bubblewrap (bwrap(1)).
 
 What holds for such a command, whoever starts it:
 
-- no network, not even this host's loopback; no socket of this host's that is there when it starts;
+- it has no network, not even this host's loopback, and no socket of this host's that exists when it starts;
 - of the file system it sees the programs of the system and those on PATH, read-only, some files of /etc, and the
-  places that are named; only those named as writable, and a /tmp of its own, can be written. The home is empty;
-- it sees no other process, and has no capability. Root is another user in it, one of its own: see
+  given places; it can write only to those given as writable, and to a /tmp of its own. Its home is empty;
+- it sees no other process, and has no capability. Root becomes another user in it: see
   :mod:`bisector.host.build_user`;
-- nothing of it outlives the command, and the command does not outlive this process, whatever this process ends by.
+- none of its processes outlives the command, and the command does not outlive this process, however this one ends.
 
-What does not: memory, processor time and room on the disk are not bounded, and kernel keyrings (keyrings(7)) are seen.
+What does not hold: memory, CPU time and disk space are not limited, and kernel keyrings (keyrings(7)) are visible.
 """
 
 import functools
@@ -31,26 +31,26 @@ OPTION = "kernel.sandbox"
 _DEADLINE_S = 20.0
 _TMP = "/tmp"  # noqa: S108 - the sandbox's own
 _HOME = f"{_TMP}/home"
-# Where distributions keep programs, and what those read; no file there is a person's, and root's own are not in it.
-# Of Nix and Guix not the sockets of their daemons, which build for whoever asks.
+# Directories where distributions keep programs and the files that those read; none holds a user's own files, nor
+# root's. Of Nix and Guix the sockets of their daemons, which build for anyone, are left out.
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix/store", "gnu/store")
-_OPT = Path("/opt")  # where daemons are that come from no distribution
+_OPT = Path("/opt")  # the place of daemons that come from no distribution
 _ETC = (
     *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "localtime"),
     *("os-release", "ccache.conf", "perl", "ssl/openssl.cnf", "pki/tls/openssl.cnf", "crypto-policies"),
 )
-# Root has the kernel's own rights to mount: in a user namespace it could not enter directories that are closed to it.
-# It keeps what it takes to become another user (setpriv(1)), which is the first thing that it does.
+# Root uses the kernel's own rights to mount: in a user namespace it could not enter directories that are closed to it.
+# It keeps the capabilities to become another user (setpriv(1)), which is the first thing that it does.
 _FOR_USERS = ("--unshare-user", "--disable-userns")
 _FOR_ROOT = tuple(word for name in ("SETUID", "SETGID", "SETPCAP") for word in ("--cap-add", f"CAP_{name}"))
 _ISOLATED = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--cap-drop", "ALL", "--die-with-parent", "--as-pid-1"),
 )
-# The first process of the namespace ends with the command, and the kernel then ends all others before that is told
-# (pid_namespaces(7)); bwrap's own one would wait for them.
+# The namespace's first process ends with the command, and the kernel ends all other processes before that is reported
+# (pid_namespaces(7)); bwrap's own first process would wait for them.
 _FIRST_PROCESS = ("sh", "-c", '"$@"; exit $?', "sh")
-# By what sh(1) has built in. Then which file each word is: a program, or a script that one reads.
+# Uses only what sh(1) has built in. Then prints the file that each word stands for: a program, or a script.
 _TRIAL = """\
 no() { echo "$1" >&2; exit 1; }
 cd 2> /dev/null || no "its home cannot be entered"
@@ -69,10 +69,10 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What a command sees beside the system: absolute paths without symbolic links, which are there.
+    """What a command sees beside the system, as absolute paths without symbolic links, which must exist.
 
-    ``programs`` are words of commands: those that are programs outside the system's places are shown with what
-    lies beside them.
+    ``programs`` are words of commands: those that are programs outside the system's directories become visible, with
+    the files beside them.
     """
 
     readable: tuple[Path, ...] = ()
@@ -81,13 +81,13 @@ class Sandbox:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is put before a command, for :func:`bisector.host.process.run`."""
+        """The words to put before a command, for :func:`bisector.host.process.run`."""
         shown = {str(place): "--ro-bind" for place in _program_places(self.programs) if os.access(place, os.F_OK)}
         shown |= {str(place): "--ro-bind" for place in self.readable}
         shown |= {str(place): "--bind" for place in self.writable}
         user = build_user()
-        # In order of their names: a place comes after the one that it lies in. What it lies in has to be said, or bwrap
-        # may make that for root alone.
+        # Sorted by name, so that each place follows the one that contains it. The parent directory is given explicitly,
+        # as bwrap may otherwise create it for root alone.
         binds = (word for p in sorted(shown) for word in ("--dir", str(Path(p).parent), shown[p], p, p))
         covers = (word for socket in _sockets(shown) for word in ("--ro-bind", os.devnull, socket))
         return (
@@ -109,9 +109,9 @@ class Sandbox:
 
 
 def _sockets(shown: Iterable[str]) -> list[str]:
-    """The sockets in what a command sees, which a read-only place does not keep it from (connect(2)).
+    """The sockets in what a command sees, to which a read-only place would not keep it from connecting (connect(2)).
 
-    Of this host's network the kernel tells them all by the names that they were given (unix(7)). A container has
+    The kernel lists all sockets of this host's network by the names that they were given (unix(7)). A container has
     another network, and may have its sockets in a directory of the host's.
     """
     table = Path("/proc/net/unix").read_bytes().splitlines()[1:]
@@ -120,7 +120,7 @@ def _sockets(shown: Iterable[str]) -> list[str]:
     seen = tuple(f"{place}/" for place in (*map(str, _system()), *shown))
     sockets = []
     for path in sorted(path for path in found if path.startswith(seen)):
-        with suppress(OSError):  # of a directory that this user cannot enter, nor the command
+        with suppress(OSError):  # in a directory that neither this user nor the command can enter
             if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116 - many, and most are gone
                 sockets.append(path)
     return sockets
@@ -128,7 +128,7 @@ def _sockets(shown: Iterable[str]) -> list[str]:
 
 @functools.cache
 def _special_files_below(directory: Path) -> tuple[str, ...]:
-    """What is neither directory, nor link, nor regular file; looked for once, since there may be many."""
+    """All entries that are neither directory, link nor regular file; cached, since there may be many files."""
     found = []
     below = [os.fspath(directory)]
     while below:
@@ -142,16 +142,16 @@ def _special_files_below(directory: Path) -> tuple[str, ...]:
 
 
 def failed(output: Iterable[str]) -> str | None:
-    """Why there was no sandbox, by the first line that was written: what makes it speaks before what it starts."""
+    """Why the sandbox could not be made, None if it was: its tools print before the command in it starts."""
     first = next(iter(output), "")
     return first if first.startswith((f"{BUBBLEWRAP}: ", "setpriv: ")) else None
 
 
 def check(*words: str) -> None:
-    """Run something in a sandbox; raises :class:`UserError` when that does not work here, or not with these words.
+    """Run a trial in a sandbox; raises :class:`UserError` if no sandbox works here, or not with these words.
 
-    They are those of commands: programs, scripts by their path, options. Root's own may be closed to the user that
-    root is in there, which would take others of the same name.
+    The words are programs, scripts by their path, options. Root's own programs may be closed to the user that root
+    becomes in the sandbox, which would then run others of the same name.
     """
     words = tuple(word for word in words if not word.startswith("-"))
     try:
@@ -165,9 +165,9 @@ def check(*words: str) -> None:
         status = f"what makes it ended with status {error.finished.exit_status}"
         raise _none(error.finished.stderr.strip() or status) from error
     for word, there in zip(words, printed.splitlines(), strict=True):
-        # What a word of a command is for us: a program, or a script that another program reads.
+        # The file that the word means outside: a program, or a script that another program reads.
         here = shutil.which(word) or (word if "/" in word and Path(word).is_file() else None)
-        # A directory of PATH may end in a slash, which the shell keeps.
+        # A directory in PATH may end in a slash, which the shell keeps.
         if here is not None and (not there or os.path.normpath(here) != os.path.normpath(there)):
             raise UserError(
                 f"{here} cannot be run in the sandbox, where {word} is {there or 'not found'}",
@@ -204,7 +204,7 @@ def _bound_system() -> Iterator[str]:
 
 
 def _program_places(commands: Iterable[str]) -> Iterator[Path]:
-    """What a person's own programs need, a compiler below the home, say: each on PATH, and each that is named."""
+    """The places that the user's own programs need (a compiler below the home, say): on PATH, or named in a command."""
     on_path = [Path(place) for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if place]
     for directory in on_path:
         yield from _beside(directory) if _is_hidden(directory) and os.access(directory, os.X_OK) else ()
@@ -216,8 +216,8 @@ def _program_places(commands: Iterable[str]) -> Iterator[Path]:
 
 
 def _beside(directory: Path) -> Iterator[Path]:
-    """A directory of programs, and their libraries."""
-    if directory.name == "shims":  # pyenv's and its like: scripts that start what is beside them
+    """A directory of programs, and the directories of their libraries."""
+    if directory.name == "shims":  # as of pyenv: scripts that start the programs beside them
         yield directory.parent
     elif directory.name == "bin":
         yield directory
@@ -229,6 +229,6 @@ def _beside(directory: Path) -> Iterator[Path]:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether it is in none of the places that every command sees; never so a home or what homes are in."""
+    """Whether the sandbox hides the path, and may show it: the home and the directories above it are never shown."""
     seen = any(path.is_relative_to(Path("/", name)) for name in _SYSTEM)
     return path.is_absolute() and path.parts[1:2] != () and not seen and not Path.home().is_relative_to(path)

@@ -1,4 +1,4 @@
-"""systemd's units and its manager, as far as this tool has units of its own: a timer for nights, a host's worker."""
+"""systemd's units and its manager, for this tool's own units: a nightly timer, and a host's worker."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _SYSTEM = Path("/etc/systemd/system")
 
 
 def command_line(words: tuple[str, ...]) -> str:
-    """A command line (systemd.service(5): variables are expanded in it)."""
+    """A command line for a unit (systemd.service(5): variables are expanded in it)."""
     return " ".join(quoted(word.replace("$", "$$")) for word in words)
 
 
@@ -25,7 +25,7 @@ def quoted(word: str) -> str:
 
 
 def directory(*, system: bool) -> Path:
-    """Where units are kept (systemd.unit(5), "Unit File Load Path")."""
+    """The directory of units (systemd.unit(5), "Unit File Load Path")."""
     if system:
         return _SYSTEM
     given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
@@ -38,7 +38,7 @@ def runs() -> bool:
 
 
 def systemctl(*words: str, system: bool) -> None:
-    """One command to the manager; raises :class:`InfraError`."""
+    """Send one command to systemd's manager; raises :class:`InfraError`."""
     argv = ["systemctl", *([] if system else ["--user"]), *words]
     environment = {name: os.environ[name] for name in ("DBUS_SESSION_BUS_ADDRESS",) if name in os.environ}
     try:
