@@ -1,1 +1,1 @@
-"""What is checked of this machine before the first hour is spent."""
+"""Checks of this machine before a run spends its first hour."""

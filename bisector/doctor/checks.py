@@ -1,8 +1,8 @@
-"""What is checked of this machine before the first hour is spent, and by ``bisector doctor``: one table.
+"""The checks of this machine before a run spends its first hour, and of ``bisector doctor``: one table.
 
-Probes that a run or a build needs are made before each, which does not start while something is missing. The others
-report what makes a run slower, or its evidence weaker. Each tool's own room probes it; the room on the host's disks,
-and the disks under test, are looked at here, since they follow from all settings together.
+Probes that a run or a build needs are made before it, and it does not start while anything is missing. The others
+report what makes a run slower, or its evidence weaker. Each tool's own room has its probe; the free space on the host's
+file systems, and the disks under test, are checked here, since they depend on all settings together.
 """
 
 from collections import Counter
@@ -30,17 +30,17 @@ from bisector.storage.disks import DISKS
 from bisector.vm import probes as machine
 from bisector.vm.disks import check_nbdkit, existing
 
-# Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build; a
-# distribution's configuration builds to 10 GiB and more, which `kernel.base_config` brings.
+# Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build. A distribution's
+# configuration (`kernel.base_config`) builds to 10 GiB and more.
 _SOURCES_BYTES = 1800 << 20
 _SMALL_BUILD_BYTES = 512 << 20
 _LARGE_BUILD_BYTES = 12 << 30
 _IMAGE_BYTES = 1 << 30
-_LAYERS_BYTES = 4 << 20  # what layers write beside the data: labels and superblocks
+_LAYERS_BYTES = 4 << 20  # written by layers in addition to the data: labels and superblocks
 
 
 class NeededFor(Enum):
-    """What needs it: nothing, a run, or a kernel build and therefore a run, too."""
+    """What needs the probe's result: nothing, a run, or a kernel build (and therefore a run, too)."""
 
     NOTHING = 0
     RUN = 1
@@ -49,7 +49,7 @@ class NeededFor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """The settings and the run directory to check for; ``scratch`` is a directory for trying things out."""
+    """The settings and the run directory to check; ``scratch`` is for experiments, ``note`` announces slow checks."""
 
     settings: Settings
     run_dir: Path
@@ -59,10 +59,10 @@ class CheckContext:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One check of the machine, which gives one row or several; a :class:`UserError` becomes a row that is missing.
+    """One check of the machine, with one row or several; a :class:`UserError` becomes a row that is missing.
 
-    One that ``warns`` may find what weakens a run's evidence, and does not connect to libvirt. One ``of_setup`` is of
-    the stack and the workload: of what they need on this machine.
+    A probe that ``warns`` may find a weakness of a run's evidence, and does not connect to libvirt. A probe
+    ``of_setup`` checks what the stack and the workload need on this machine.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Probe:
 
     @property
     def worst(self) -> Grade:
-        """How bad it is where the check fails."""
+        """The grade of the row if the check fails."""
         return Grade.WARN if self.need is NeededFor.NOTHING else Grade.MISSING
 
 
 def check_configuration(settings: KernelSettings) -> Mapping[str, str]:
-    """The options that are asked for; raises :class:`UserError` for files that do not tell any."""
+    """The requested options; raises :class:`UserError` for files from which none can be read."""
     return kernel_builder(settings).wanted
 
 
@@ -97,15 +97,15 @@ def _programs(asked: CheckContext) -> Iterator[Finding]:
 
 def _sandbox(asked: CheckContext) -> Finding:
     settings = asked.settings.kernel
-    words: list[str] = []  # of the commands that compile, ccache's script among them
+    words: list[str] = []  # of the commands that compile, including the script in front of ccache
     for command in settings.compilers or ("",):
-        with suppress(UserError):  # a compiler that cannot be used has a row of its own
+        with suppress(UserError):  # an unusable compiler has a row of its own
             words += toolchain.detect(command).cc.split()
     return toolchain.sandbox_row(settings.sandbox, (*words, *toolchain.programs(_options(asked))))
 
 
 def _options(asked: CheckContext) -> Mapping[str, str]:
-    with suppress(UserError):  # a configuration that will not do has a row of its own
+    with suppress(UserError):  # an unusable configuration has a row of its own
         return check_configuration(asked.settings.kernel)
     return {}
 
@@ -132,7 +132,7 @@ def _job(asked: CheckContext) -> Iterator[Finding]:
 
 
 def check_workload(settings: Settings) -> Iterator[Finding]:
-    """What of the workload may not be meant so; raises :class:`UserError` for what cannot be measured."""
+    """Doubts about what the user meant by the workload; raises :class:`UserError` if it cannot be measured."""
     workload = settings.workload
     workload.workload.check(settings.bisect.objective, run_here)
     for what, remedy in workload.workload.doubts():
@@ -140,10 +140,10 @@ def check_workload(settings: Settings) -> Iterator[Finding]:
 
 
 def _disks(asked: CheckContext) -> Iterator[Finding]:
-    """A row for each disk of the stack, and one for a further disk that only the file of settings names.
+    """A row for each disk of the stack, for each further disk in the settings, and for each unverifiable setting.
 
-    A misspelled table of the file is such a disk, too. Those that are always there may be left alone. Settings of the
-    stack that nobody can read back have rows, too.
+    A further disk may be a misspelled table of the settings file; the predefined disks may be unused. A setting of the
+    stack is unverifiable if its value cannot be read back from the guest.
     """
     storage = asked.settings.storage
     for name in storage.used_disks:
@@ -159,7 +159,7 @@ def _disks(asked: CheckContext) -> Iterator[Finding]:
         yield Finding("stack", Grade.WARN, sentence)
 
 
-# Read as a table, so laid out as one; the order is that of the rows.
+# This is read as a table, so it is laid out as one; the rows are reported in this order.
 # fmt: off
 PROBES: tuple[Probe, ...] = (
     Probe("leftovers", NeededFor.NOTHING, _leftovers),
@@ -203,15 +203,15 @@ def check(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) ->
 
 
 def check_setup(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
-    """The same of one more stack and workload of a run whose other settings :func:`check` has seen."""
+    """Check one more stack and workload of a run whose other settings :func:`check` has seen, in the same way."""
     _refuse(settings, run_dir, [probe for probe in PROBES if probe.of_setup], warn)
 
 
 def warn_again(settings: Settings, run_dir: Path, warn: Callable[[Finding], None]) -> None:
-    """Give ``warn`` what weakens the evidence of a run that goes on: this machine may not be as it was when it started.
+    """Give ``warn`` what weakens the evidence of a resumed run: this machine may have changed since the run started.
 
-    What is missing now is reported where the run needs it. libvirt is left alone: its embedded driver works in the
-    directory that a process opens first, and that is to be the run's own.
+    Missing things are reported when the run needs them. libvirt is not used: its embedded driver works in the directory
+    that a process opens first, and that must be the run's own.
     """
     with _asked(settings, run_dir, lambda _: None) as asked:
         for probe in (one for one in PROBES if one.warns):
@@ -242,7 +242,7 @@ def _refuse(settings: Settings, run_dir: Path, probes: Iterable[Probe], warn: Ca
 
 
 def examine(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> Iterator[Finding]:
-    """All rows, even if a probe fails; ``note`` gets a line before anything that takes long."""
+    """Yield all rows, even if a probe fails; ``note`` gets a line before anything that takes long."""
     with _asked(settings, run_dir, note) as asked:
         for probe in PROBES:
             try:
@@ -269,14 +269,14 @@ def _asked(settings: Settings, run_dir: Path, note: Callable[[str], None]) -> It
 
 
 def check_room(settings: Settings, run_dir: Path) -> str:
-    """How much is free and needed, on each file system that is written; raises :class:`UserError` for too little."""
+    """The free and the needed space on each file system that is used; raises :class:`UserError` if it is too small."""
     needed = [(run_dir, _build_bytes(settings.kernel))]
     if settings.machine.image is None:
         needed.append((resources.cache_home(), _IMAGE_BYTES))
     storage = settings.storage
     files_bytes = settings.workload.files.total_bytes * len(storage.stack.phases)
     written = storage.stack.written(extents(storage), storage.layers, files_bytes)
-    for name, disk in storage.attached_disks.items():  # of a file what a trial writes into it; the rest stays sparse
+    for name, disk in storage.attached_disks.items():  # a trial's writes count; the rest of a file stays sparse
         place = run_dir if disk.path is None else Path(disk.path)
         if disk.path is None or place.is_dir():
             needed.append((place, min(disk.size_bytes, written[name] + _LAYERS_BYTES)))
@@ -288,7 +288,7 @@ def _build_bytes(settings: KernelSettings) -> int:
 
 
 def _compared(needed: list[tuple[Path, int]]) -> str:
-    """Needs that fall on one file system add up; the first path stands for it."""
+    """Compare needs with free space: needs on one file system add up, under the first path on it."""
     first, total = dict[int, Path](), Counter[Path]()
     for path, needed_bytes in needed:
         total[first.setdefault(nearest(path).stat().st_dev, path)] += needed_bytes
@@ -305,10 +305,10 @@ def _compared(needed: list[tuple[Path, int]]) -> str:
 
 
 def _check_disk(settings: Settings, name: str) -> str:
-    """What one of the stack's disks is made of; raises :class:`UserError` when it cannot be used.
+    """What a disk of the stack consists of; raises :class:`UserError` if it cannot be used.
 
-    One that is there already is overwritten in every trial: it must be whole, empty and used by nobody else, not
-    even as a part of another one.
+    An existing disk is overwritten in every trial: it must be whole, empty and used by nobody else, not even as a part
+    of another disk.
     """
     storage = settings.storage
     disks = dict(storage.used_disks)

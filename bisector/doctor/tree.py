@@ -1,8 +1,8 @@
-"""Whether a commit's tree has what a storage stack needs, before anything is built from it.
+"""Whether a commit's tree has the options and features that a storage stack needs, before anything is built from it.
 
-The layers name kernel fragments, whose options are looked for in the tree's Kconfig files, without a checkout. What
-settings ask for beside that is looked for in the drivers' sources: the version in a tree's Makefile does not tell it,
-since it stands still while what makes the next version is merged, and distributions take features into older kernels.
+The layers name kernel fragments, whose options are searched in the tree's Kconfig files, without a checkout. Features
+that settings request beyond these are searched in the drivers' sources. The version in a tree's Makefile is no proof:
+it does not change while the next version's features are merged, and distributions backport features to older kernels.
 """
 
 import re
@@ -20,7 +20,8 @@ from bisector.storage.stack import Stack, Values
 _MOST_NAMED = 6
 _PREFIX = "CONFIG_"
 # An option is defined by `config NAME` or `menuconfig NAME` on a line of its own
-# (Documentation/kbuild/kconfig-language.rst, "Menu entries"); whether a longer name begins so is seen in the line.
+# (Documentation/kbuild/kconfig-language.rst, "Menu entries"). A longer name with this prefix matches as well; the line
+# tells them apart.
 _DEFINED = r"^[[:space:]]*(menu)?config[[:space:]]+({names})"
 _FILES = "*Kconfig*"
 _MAKEFILE = r"^(VERSION|PATCHLEVEL) *= *[0-9]{1,4} *$"
@@ -35,7 +36,7 @@ def check_tree(
 ) -> None:
     """Raise :class:`UserError` for the first commit whose tree lacks an option or a feature that the stack needs.
 
-    ``values`` are those of the layers' settings, ``further`` the features that something beside the stack asks for.
+    ``values`` are the layers' settings, ``further`` the features that something else requests, each with its name.
     """
     asked = [(f"layer {layer} of the stack {stack}", one) for layer, one in stack.features(values)]
     for commit in commits:
@@ -59,9 +60,9 @@ def check_tree(
 
 
 def lacking(repository: Repository, commit: Commit, needed: Mapping[str, str]) -> dict[str, str]:
-    """The options of a stack's layers (:func:`needs`) that the commit's tree does not have at all.
+    """The options of a stack's layers (:func:`needs`) that the commit's tree does not define.
 
-    Nothing of a partial clone, whose files are not there to be read.
+    Empty for a partial clone, whose files are not there to be read.
     """
     missing = undefined(repository, commit.sha, needed)
     return {option: layer for option, layer in needed.items() if option in missing}
@@ -70,9 +71,9 @@ def lacking(repository: Repository, commit: Commit, needed: Mapping[str, str]) -
 def unsupported(
     repository: Repository, commit: Commit, features: Iterable[tuple[str, Feature]]
 ) -> tuple[tuple[str, Feature], ...]:
-    """Those features, with the names of what asks for them, that the commit's tree does not have.
+    """Those of the features, each with the name of what requests it, that the commit's tree lacks.
 
-    Nothing of a partial clone, whose files are not there to be read.
+    Empty for a partial clone, whose files are not there to be read.
     """
     if repository.partial:
         return ()
@@ -80,9 +81,9 @@ def unsupported(
 
 
 def trees_have(path: Path, *revisions: str) -> Callable[[Since], bool]:
-    """Whether the trees of all revisions of a repository have something, which is opened where that is asked.
+    """A function that tells whether the trees of all revisions have a feature; it opens the repository at each call.
 
-    Of a partial clone, whose files are not there to be read, that is taken for granted.
+    For a partial clone, whose files are not there to be read, the answer is yes.
     """
 
     def answer(since: Since) -> bool:
@@ -93,9 +94,9 @@ def trees_have(path: Path, *revisions: str) -> Callable[[Since], bool]:
 
 
 def needs(stack: Stack, values: Values) -> dict[str, str]:
-    """The options, as ``CONFIG_X``, that layers do not work without, from the disks upwards, each with its first layer.
+    """The options, as ``CONFIG_X``, that layers need, from the disks upwards, each with the first layer that needs it.
 
-    What a fragment marks as optional, or switches off, is not needed.
+    Options that a fragment marks as optional, or switches off, are not needed.
     """
     found: dict[str, str] = {}
     for node in stack.nodes:
@@ -107,7 +108,7 @@ def needs(stack: Stack, values: Values) -> dict[str, str]:
 
 
 def required(fragment: Fragment) -> tuple[str, ...]:
-    """The options that a fragment switches on, and that are not optional in it."""
+    """The options that a fragment switches on and does not mark as optional."""
     switched_on = (name for name, value in fragment.options.items() if value != NOT_SET)
     return tuple(name for name in switched_on if name not in fragment.optional)
 
@@ -115,7 +116,7 @@ def required(fragment: Fragment) -> tuple[str, ...]:
 def undefined(repository: Repository, sha: str, names: Collection[str]) -> frozenset[str]:
     """Those of the options, written ``CONFIG_X``, that no Kconfig file of a commit's tree defines.
 
-    None of them where git would fetch the files from a remote one by one: then it is not known.
+    Empty for a partial clone, for which git would fetch the files one by one: then it is not known.
     """
     if not names or repository.partial:
         return frozenset()
@@ -128,7 +129,7 @@ def undefined(repository: Repository, sha: str, names: Collection[str]) -> froze
 
 
 def _has(repository: Repository, commit: Commit, since: Since) -> bool:
-    """Whether the word is there; where it is not, the version may be one of those that have it under another name."""
+    """Whether the word is there; if not, the version may be one that has the feature under another name."""
     words = ("grep", "--quiet", "--text", "--fixed-strings", "-e", since.word)
     if repository.ask(*words, commit.sha, "--", since.path, ok=(0, 1)).status == 0:
         return True
