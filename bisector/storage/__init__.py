@@ -1,1 +1,1 @@
-"""Empty disks to a mounted storage stack: layers, what is composed of them, and how it is laid out."""
+"""From empty disks to a mounted storage stack: the layers, stacks of them, and how a stack is laid out."""

@@ -1,12 +1,12 @@
 """bcache: a slow device with a cache on a fast one, set up and read by sysfs (Documentation/admin-guide/bcache.rst).
 
-The cache is as large as its device, so a smaller one is made on a partition that the kernel alone knows of
-(addpart(8)): no partition table is written, and the kernel needs no code for one. bcache passes a cache by whose device
-seems slow, which under emulation it always does: both ``congested_*`` thresholds are 0 here, which turns that off.
+A cache is as large as its device, so a smaller cache is made on a partition that only the kernel knows of (addpart(8)):
+no partition table is written, and the kernel needs no code for one. bcache bypasses a cache device that seems slow, and
+under emulation it always seems slow: both ``congested_*`` thresholds are 0 here, which turns that off.
 
-Its counters of hits and bypassed data mislead: the kernel adds them up every 13.6 s, and what was counted meanwhile is
-cut to 16 bits (``move_stat()`` in drivers/md/bcache/stats.c). So the hit ratio is taken from the sectors that were read
-from bcache and from the device under it, which are exact at any time (Documentation/block/stat.rst).
+The counters of hits and bypassed data mislead: the kernel adds them up every 13.6 s, and cuts what was counted in that
+time to 16 bits (``move_stat()`` in drivers/md/bcache/stats.c). So the hit ratio is computed from the sectors read from
+bcache and from the device below it, which are exact at any time (Documentation/block/stat.rst).
 """
 
 import re
@@ -25,21 +25,22 @@ from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, ste
 from bisector.storage.filling import FILLED, FILLED_BEFORE, not_full_before
 from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Phase, Site
 
-_GREATEST = 2**63  # of an integer that the record holds
+_GREATEST = 2**63  # integers on record are below this
 _QUOTED, _LONGEST = 200, 64 << 10
 _CHOSEN = re.compile(r"\[([\w-]{1,20})\]")
 _NUMBER = re.compile(r"(-?\d{1,19})(?:\.(\d{1,4}))?([kMGTPEZY]?)")
 _UNITS = "kMGTPEZY"
 _READ_SECTORS = 2  # the third field of /sys/block/DEVICE/stat (Documentation/block/stat.rst)
 _UNUSED = "cache/cache0/priority_stats:Unused"
-_FILL_END = "fill_end"  # what filling it left, beside what sysfs shows
-# The allocator frees a few buckets at a time, four where there are up to 1,024 (cache_alloc()). One of them takes the
-# priorities of all buckets (bch_prio_write()), and the one that had these before is unused. lru takes that one next,
-# the others when its turn comes: so a quarter of such a cache is always unused, and with buckets of 16 KiB a third,
-# since nodes of the btree come and go, too (both seen with v6.1). Where it is more than half, that is not why.
+_FILL_END = "fill_end"  # a line that filling the cache adds to what sysfs shows
+# The allocator frees a few buckets at a time, four if there are up to 1,024 (cache_alloc()). One of these takes the
+# priorities of all buckets (bch_prio_write()), and the bucket that held the priorities before becomes unused. lru
+# reuses that bucket next; the other policies reuse it only when its turn comes. So with them a quarter of such a cache
+# is always unused, and with buckets of 16 KiB a third, since nodes of the btree come and go, too (both seen with v6.1).
+# If more than half is unused, there is another reason.
 _LEAVE_SOME = ("fifo", "random")
 _LEAST_PERCENT, _ALL_PERCENT = 50, 100
-# What is fixed here, by file: the kernels' own defaults, but for both thresholds.
+# The files of sysfs with a fixed value: the kernels' own defaults, except for both thresholds.
 FIXED: Mapping[str, str] = {
     "writeback_delay": "30",  # seconds
     "writeback_metadata": "1",
@@ -54,9 +55,9 @@ FIXED: Mapping[str, str] = {
     "cache/congested_write_threshold_us": "0",
     "cache/cache0/discard": "0",
 }
-# Files that some kernels do not have: readahead went in v5.13 ("bcache: remove bcache device self-defined readahead"),
-# its policy came in v5.6 ("bcache: add readahead cache policy options via sysfs interface"). Those of writing back came
-# with its newer rate controllers: v4.11 has none of them, v6.1 has all.
+# Files that some kernels lack: readahead was removed in v5.13 ("bcache: remove bcache device self-defined readahead"),
+# its policy was added in v5.6 ("bcache: add readahead cache policy options via sysfs interface"). The files of
+# writeback came with its newer rate controllers: v4.11 has none of them, v6.1 has all.
 _NOT_EVERYWHERE = frozenset(
     {"readahead", "readahead_cache_policy", "cache/cache0/discard", "writeback_rate_minimum"}
     | {"writeback_consider_fragment", "cache/internal/idle_max_writeback_rate", "cache/internal/gc_after_writeback"}
@@ -64,19 +65,19 @@ _NOT_EVERYWHERE = frozenset(
 
 _STATUS_DEADLINE_S = 60.0
 _SECTOR = 512
-_START_BYTES = 1 << 20  # of the partition
+_START_BYTES = 1 << 20  # where the partition begins
 _LEAST_BUCKETS = 513  # cache_alloc() in drivers/md/bcache/super.c: "ca->sb.nbuckets is too small"
 _MOST_WRITEBACK_PERCENT = 40  # CUTOFF_WRITEBACK in drivers/md/bcache/writeback.h
-# A bucket of metadata was one piece of memory before v5.9 (alloc_bucket_pages()): of the largest size there is.
+# Before v5.9 a bucket of metadata was one contiguous allocation (alloc_bucket_pages()), which can have 4 MiB at most.
 _LEAST_BUCKET_BYTES, _MOST_BUCKET_BYTES = 4 << 10, 4 << 20
 _MOST_CUTOFF_BYTES = 2**31 - 1  # it was read as an int before v5.1 (drivers/md/bcache/sysfs.c)
 _WAITS = 100  # tenths of a second
 _FILL_CHUNK_BYTES, _READS_OF_BUCKET = 4 << 20, 4
-_LEFT_PERCENT = 3  # of a full cache: some buckets are always kept free
+_LEFT_PERCENT = 3  # unused in a full cache: some buckets are always kept free
 
 
 class BcacheUnreadable(Exception):
-    """sysfs has no such file, or shows something else than a kernel does."""
+    """sysfs lacks a file, or shows text that no kernel writes."""
 
 
 def _chosen(words: str) -> str:
@@ -92,9 +93,9 @@ def _whole(word: str) -> int:
 
 
 def _size(word: str) -> int:
-    """Bytes of ``4.0M``, ``1.2k``, ``512`` (``bch_hprint()`` in drivers/md/bcache/util.c).
+    """Return the bytes of ``4.0M``, ``1.2k`` or ``512`` (``bch_hprint()`` in drivers/md/bcache/util.c).
 
-    Of old kernels what stands behind the point is a remainder of 1024, divided by 100: it can be 10.
+    Old kernels print the remainder of 1024 divided by 100 after the point: it can be 10.
     """
     if (found := _NUMBER.fullmatch(word)) is None:
         raise ValueError(word)
@@ -103,7 +104,7 @@ def _size(word: str) -> int:
     return max(0, min(int(found[1]) * factor + tenths * factor // 10, _GREATEST - 1))
 
 
-# What is asked for by the settings, by file, and how that is read.
+# The files that the settings determine, and how each is read.
 _ASKED: Mapping[str, Callable[[str], str | int]] = {
     "cache_mode": _chosen,
     "sequential_cutoff": _size,
@@ -113,7 +114,7 @@ _ASKED: Mapping[str, Callable[[str], str | int]] = {
     "cache/cache0/block_size": _size,
     "cache/cache0/nbuckets": _whole,
 }
-# What is read of a bcache, relative to its directory of the device below: "NAME:VALUE" lines of grep(1).
+# The files that are read, relative to the bcache directory of the backing device, as "NAME:VALUE" lines of grep(1).
 _FILES = (
     *(*_ASKED, *FIXED, "state", "dirty_data", "stats_total/*", "dev/stat"),
     *("../stat", "cache/cache0/priority_stats"),
@@ -122,11 +123,10 @@ _FILES = (
 
 @dataclass(frozen=True, slots=True)
 class BcacheStatus:
-    """What sysfs shows; sizes in bytes, those of ``bypassed`` and ``dirty`` with two or three digits.
+    """A bcache as sysfs shows it. ``bypassed_bytes`` and ``dirty_bytes`` are exact to two or three digits only.
 
-    ``has`` are its settings by the names of their files, with those of :data:`FIXED` that the kernel has.
-    ``fill_end_percent`` is how full the cache was when filling it had brought nothing more; None where that did not
-    come about.
+    ``has`` are the settings by the names of their files, including the files of :data:`FIXED` that the kernel has.
+    ``fill_end_percent`` is how full the cache was when reading more no longer filled it; None if that did not happen.
     """
 
     has: Mapping[str, str | int]
@@ -142,13 +142,16 @@ class BcacheStatus:
 
     @property
     def fills_up_to_percent(self) -> int:
-        """The share of its buckets that comes into use: all, or where filling it ended if some are always unused."""
+        """The share of the buckets that can be in use: all, or the share at which filling it ended.
+
+        The latter is for replacement policies that always leave some buckets unused.
+        """
         end, replacement = self.fill_end_percent, self.has["cache/cache0/cache_replacement_policy"]
         return _ALL_PERCENT if replacement not in _LEAVE_SOME or end is None or end < _LEAST_PERCENT else end
 
     @property
     def filled_percent(self) -> float:
-        """How full it is, of what it fills up to."""
+        """How full the cache is, relative to :attr:`fills_up_to_percent`."""
         return min(100.0, 100.0 * (_ALL_PERCENT - self.unused_percent) / self.fills_up_to_percent)
 
 
@@ -159,13 +162,13 @@ def parse_status(text: str) -> BcacheStatus:
     pairs = []
     for line in text.splitlines():
         path, _, content = line.partition(":")
-        if path.endswith("priority_stats"):  # of several lines, each with a name of its own in it
+        if path.endswith("priority_stats"):  # a file of several lines, each with its own name
             name, _, content = content.partition(":")
             path = f"{path}:{name}"
         pairs.append((path, content.strip()))
     shown = dict(pairs)
     try:
-        # A file shows one of a list, a number, or a size of nothing as "0.0k".
+        # A file shows the chosen word of a list, a number, or a size, of which 0 is "0.0k".
         fixed = {name: shown[name] for name in FIXED if name in shown or name not in _NOT_EVERYWHERE}
         chosen = {name: found[1] for name, text in fixed.items() if (found := _CHOSEN.search(text))}
         return BcacheStatus(
@@ -189,7 +192,7 @@ def parse_status(text: str) -> BcacheStatus:
 
 
 def counted(before: BcacheStatus, after: BcacheStatus) -> Iterator[tuple[str, float]]:
-    """The values of metrics over a run."""
+    """Yield the metrics of a run, as name and value."""
     reads = after.read_sectors - before.read_sectors
     below = after.read_sectors_below - before.read_sectors_below
     if reads > 0:
@@ -198,7 +201,7 @@ def counted(before: BcacheStatus, after: BcacheStatus) -> Iterator[tuple[str, fl
     yield "cache.misses", float(after.misses - before.misses)
     yield "cache.bypassed", float(after.bypassed_bytes - before.bypassed_bytes)
     yield "cache.dirty", float(after.dirty_bytes)
-    if after.has["cache_mode"] != "none":  # in which nothing goes into the cache
+    if after.has["cache_mode"] != "none":  # in mode none no data goes into the cache
         yield FILLED_BEFORE, before.filled_percent
         yield FILLED, after.filled_percent
         if before.fills_up_to_percent < _ALL_PERCENT:
@@ -207,15 +210,15 @@ def counted(before: BcacheStatus, after: BcacheStatus) -> Iterator[tuple[str, fl
 
 @dataclass(frozen=True, slots=True)
 class Bcache(Layer):
-    """The first run fills the cache, the second one is judged."""
+    """A bcache: the first run fills the cache, the second one is judged."""
 
     name = "bcache"
     needs = ("cache device", "backing device")
     origin = 1
     alias = "bcache(ssd,hdd)+ext4"
     fragments = ("storage-bcache",)
-    # Parts of bcache that lie elsewhere, and changed its latencies: 866898efbb25 ("bcache: remove heap-related macros
-    # and switch to generic min_heap") was reverted by 48fd7ebe00c1. Closures moved to lib/ in v6.7.
+    # Parts of bcache lie elsewhere, and a change there has changed its latencies: 866898efbb25 ("bcache: remove
+    # heap-related macros and switch to generic min_heap"), reverted by 48fd7ebe00c1. Closures moved to lib/ in v6.7.
     suspects = (
         "drivers/md/bcache",
         "include/linux/min_heap.h",
@@ -257,7 +260,7 @@ class Bcache(Layer):
     # fmt: on
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """The cache has room on its device, enough buckets, and the other device has as much to fill it with."""
+        """Yield what bcache does not take, a cache that does not fit on its device, and one that cannot be filled."""
         fast, slow = below
         size_key, bucket_key = "storage.bcache.cache_size", "storage.bcache.bucket_size"
         bucket, cache = self.bucket_bytes, self.cache_bytes or fast.size_bytes
@@ -288,12 +291,12 @@ class Bcache(Layer):
             )
 
     def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
-        """The whole cache, and all data on the backing device."""
+        """The whole cache on the cache device, and all data on the backing device."""
         cache = self.cache_bytes or below[0].size_bytes or data_bytes
         return cache + _START_BYTES, data_bytes + _START_BYTES
 
     def make(self, site: Site) -> Made:
-        """A bcache that is registered, attached and set; what sysfs shows is checked."""
+        """Register and attach a bcache, and write its settings, which are checked in sysfs afterwards."""
         fast, slow = (one.path for one in site.below)
         device = f"/dev/bisector-bcache{site.suffix}"
         cache, sysfs, fill_end = (f"{device}-{name}" for name in ("cache", "sysfs", "fill-end"))
@@ -304,7 +307,7 @@ class Bcache(Layer):
                 f'set storage.bcache.cache_size = "{AUTO}", for a cache on the whole device',
             )
 
-        # A link to the device that the cache is on: the whole one, or a partition of it that is made here.
+        # Link to the device of the cache: the whole fast device, or a partition of it that is made here.
         partition = [Step(f'ln -sfn "$(readlink -f {fast})" {cache}', kernel_fault)]
         if self.cache_bytes is not None:
             start, sectors = _START_BYTES // _SECTOR, self.cache_bytes // _SECTOR
@@ -331,16 +334,16 @@ class Bcache(Layer):
             *(f"echo {value} > {sysfs}/{name}" for name, value in written.items()),
             *(f"[ ! -e {sysfs}/{name} ] || echo {value} > {sysfs}/{name}" for name, value in FIXED.items()),
         )
-        # While bcache collects garbage, what it has not come to yet counts as unused (btree_gc_start()): in a guest
-        # that was under load for 0.1 s every 4 s. So a cache that does not seem full is looked at again, and the least
-        # counts.
+        # While bcache collects garbage, buckets that it has not reached yet count as unused (btree_gc_start()); in a
+        # guest under load that was so for 0.1 s every 4 s. So if the cache does not seem full, the figure is read
+        # again, and the smaller one counts.
         stats = "cache/cache0/priority_stats"
         again = f"case $(grep Unused {stats}) in *[!0-9][0-5]%) ;; *) sleep 0.5; grep -H Unused {stats};; esac"
         of_fill = f"sed 's/^/{_FILL_END}:/' {fill_end} 2>/dev/null"
         show = f"( cd {sysfs} && {{ grep -s -H . {' '.join(_FILES)}; {again}; {of_fill}; true; }} )"
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
-            """Another setting than was written is the kernel's doing; sysfs shows a cutoff with two or three digits."""
+            # sysfs shows the cutoff with two or three digits only. Any other difference is the kernel's fault.
             has = _read(answers[0], Stage.STORAGE).has
             cutoff, buckets = int(has["sequential_cutoff"]), has["cache/cache0/nbuckets"]
             is_near = abs(cutoff - self.cutoff_bytes) <= self.cutoff_bytes / 10
@@ -374,18 +377,19 @@ class Bcache(Layer):
     def _fill(self, device: str, sysfs: str, fill_end: str, seconds: float) -> tuple[Step, ...]:
         """Read the device from its beginning, with the cutoff 0, until the cache is full.
 
-        A workload hardly fills it: the laying out of files is sequential and passes by the cache, and reads add to it
-        only what was not read before. Every mode but none caches what is read, except where
+        A workload hardly fills the cache: laying out files is sequential and bypasses it, and reads add only data that
+        was not read before. Every mode but none caches data that is read, unless
 
-        - a read needs more buckets than are free at the moment (bch_data_insert_start()): so a bucket is for several
-          reads, and the device may be read more than once;
-        - the last collection of garbage left 5 % (CUTOFF_CACHE_ADD) or less to be used again: so it is asked for;
+        - the read needs more buckets than are free at the moment (bch_data_insert_start()): so several reads share a
+          bucket, and the device may be read more than once;
+        - the last garbage collection left 5 % (CUTOFF_CACHE_ADD) or less for reuse: so a collection is triggered before
+          each chunk;
         - a node of the btree is full (bcache.rst, "Still getting cache misses, of the same data"): reads of this length
           need few keys.
 
-        It ends without a full cache when reading twice the cache's size brought nothing; then, and only then, how full
-        the cache is goes into the file ``fill_end``. It seems less full while garbage is collected, so it is looked at
-        twice.
+        Reading ends without a full cache if twice the size of the cache was read to no effect. Then, and only then, how
+        full the cache is goes into the file ``fill_end``. The figure is read twice, since the cache seems less full
+        while garbage is collected.
         """
         read_bytes = max(self.bucket_bytes // _READS_OF_BUCKET, _LEAST_BUCKET_BYTES)
         count = _FILL_CHUNK_BYTES // read_bytes

@@ -1,4 +1,4 @@
-"""Btrfs whose format every kernel since v4.9 mounts, whatever the image's mkfs.btrfs prefers."""
+"""Btrfs with a format that every kernel since v4.9 mounts, whatever the defaults of the image's mkfs.btrfs are."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar
 from bisector.storage import file_system
 from bisector.storage.layer import MOUNTPOINT, Capacity, Since
 
-# The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and copies metadata on
-# every disk rather than on those that turn (btrfs-progs CHANGES, mkfs.btrfs(8)).
+# The defaults of btrfs-progs 5.14 and earlier: 5.15 turned on no-holes and the free space tree, and duplicates metadata
+# on every disk and not only on rotational ones (btrfs-progs CHANGES, mkfs.btrfs(8)).
 _MKFS = (
     "-d single -m dup -n 16384 -s 4096 --csum crc32c -O extref,skinny-metadata,^no-holes,^mixed-bg -R ^free-space-tree"
 )
-_LEAST_BYTES = 109 << 20  # of a file system with metadata kept twice, by mkfs.btrfs's own words
-# The flags of the superblock (btrfs(5)) by mkfs.btrfs's names of them.
+_LEAST_BYTES = 109 << 20  # for metadata kept twice, as mkfs.btrfs itself prints
+# The flags of the superblock (btrfs(5)), by the names that mkfs.btrfs has for them.
 _FLAGS: Mapping[str, str] = {
     "extref": "EXTENDED_IREF",
     "skinny-metadata": "SKINNY_METADATA",
@@ -28,7 +28,7 @@ _FLAGS: Mapping[str, str] = {
     "raid56": "RAID56",
     "zoned": "ZONED",
 }
-# In every format, or set by the kernel: of metadata blocks larger than a page, and of algorithms that were used.
+# Flags of every format, or set by the kernel: for metadata blocks larger than a page, and for algorithms once used.
 _OF_THE_KERNEL = frozenset(
     {"MIXED_BACKREF", "BIG_METADATA", "DEFAULT_SUBVOL", "COMPRESS_LZO", "COMPRESS_ZSTD", "METADATA_UUID"}
     | {"FREE_SPACE_TREE_VALID", "VERITY"}
@@ -37,13 +37,14 @@ _FLAG = re.compile(r"^\s*\(?\s*([A-Z][A-Z0-9_]+)\s*[|)]", re.MULTILINE)
 _FIELD = re.compile(r"^(csum_type|sectorsize|nodesize)\s+(?:\d+ \()?([\w-]+)\)?$", re.MULTILINE)
 _PROFILE = re.compile(r"^(Data|Metadata)(?:\+Metadata)?, (\w+):", re.MULTILINE)
 _UAPI = "include/uapi/linux"
-# Whether the disk says that it turns decides between ssd and nossd; kernels since v6.2 discard by default.
+# nossd, since the kernel would choose ssd for a disk that is not rotational; nodiscard, since kernels from v6.2 on
+# discard by default.
 _MOUNT = "rw,relatime,nossd,nodiscard,space_cache"
 
 
 @dataclass(frozen=True, slots=True)
 class Btrfs(file_system.FileSystem):
-    """Made without discards, with the features that kernels since v4.9 know."""
+    """A Btrfs that is made without discards, with the features that kernels since v4.9 know."""
 
     name = "btrfs"
     mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("btrfs", _MKFS)]
@@ -60,7 +61,7 @@ class Btrfs(file_system.FileSystem):
         "-r": file_system.A_FILE,
         "--rootdir": file_system.A_FILE,
     }
-    # By btrfs_show_options() in fs/btrfs/super.c.
+    # The words of btrfs_show_options() in fs/btrfs/super.c.
     shown_always = frozenset(
         {"nodatasum", "nodatacow", "nobarrier", "notreelog", "noacl", "compress", "compress-force", "ssd", "nossd"}
         | {"ssd_spread", "flushoncommit", "autodefrag", "skip_balance", "user_subvol_rm_allowed", "enospc_debug"}
@@ -71,13 +72,13 @@ class Btrfs(file_system.FileSystem):
         "compress-force": ("compress-force=zlib",),
         "discard=sync": ("discard",),
         "space_cache=v1": ("space_cache",),
-        # What holds by default is not shown, whoever asks for it.
+        # Defaults are not shown, even if they are given.
         **dict.fromkeys(("compress=no", "compress=none", "commit=0", "commit=30", "max_inline=2048"), ()),
         **dict.fromkeys(("metadata_ratio=0", "fatal_errors=bug"), ()),
         **dict.fromkeys(("datacow", "datasum", "barrier", "treelog", "acl", "max_inline=2k"), ()),
     }
     exclusive = (("ssd", "nossd", "ssd_spread"),)
-    # By features, checksums and options of mount that came later (btrfs(5), mkfs.btrfs(8)).
+    # Features, checksums and mount options that came later (btrfs(5), mkfs.btrfs(8)).
     later: ClassVar[Mapping[str, Since]] = {
         **dict.fromkeys(("compress=zstd", "compress-force=zstd"), Since("v4.14", "fs/btrfs", "BTRFS_COMPRESS_ZSTD")),
         "xxhash": Since("v5.5", _UAPI, "BTRFS_CSUM_TYPE_XXHASH"),
@@ -92,18 +93,18 @@ class Btrfs(file_system.FileSystem):
     suspects = ("block", "drivers/block", "fs/btrfs")
     tools = ("mkfs.btrfs", "mount", "btrfs")
     least_bytes = _LEAST_BYTES
-    # Metadata are kept twice, and what is overwritten stays until nothing of its extent is used any more.
+    # Metadata are kept twice, and overwritten data keep their space until no part of their extent is used any longer.
     data_share = 0.4
 
     format_command = f"btrfs inspect-internal dump-super {{device}} && btrfs filesystem df {MOUNTPOINT}"
 
     def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
-        """It never overwrites in place, so the whole device in time."""
+        """The whole device: Btrfs never overwrites in place, so in time it uses all of it."""
         whole = below[0].size_bytes
         return (max(data_bytes, whole) if whole is not None else 3 * data_bytes,)
 
     def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
-        """By the superblock, and by the kernel's word on how data and metadata are kept."""
+        """Yield how the superblock, and the profiles of data and metadata, differ from the options of mkfs."""
         fields = dict(_FIELD.findall(printed))
         profiles = {kind: profile.lower() for kind, profile in _PROFILE.findall(printed)}
         if len(fields) < len(("csum_type", "sectorsize", "nodesize")) or not profiles:

@@ -13,20 +13,20 @@ from bisector.storage.layer import Capacity, Feature, Files, Layer, Made, Since,
 
 _CIPHER = r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?"
 # START LENGTH crypt CIPHER KEY IV-OFFSET DEVICE OFFSET [N OPTION…] (Documentation/admin-guide/device-mapper/
-# dm-crypt.rst). The kernel gives the key with all digits as zero unless it is asked to show it.
+# dm-crypt.rst). The kernel shows all digits of the key as zero unless it is told to show the key.
 _TABLE = re.compile(
     r"0 \d+ crypt (?P<cipher>\S+) (?P<key>[0-9a-f]+|-) (?P<iv>\d+) \S+ (?P<offset>\d+)(?: \d+ (?P<options>\S.*))?"
 )
-_SECTOR_SIZE = re.compile(r"sector_size:\d{1,9}")  # each other option turns something on that is off by default
+_SECTOR_SIZE = re.compile(r"sector_size:\d{1,9}")  # every other option turns on something that is off by default
 _BITS_OF_A_DIGIT = 4
-_BLOCK_CIPHER_BITS = (128, 192, 256)  # of one key (FIPS 197, and what the other candidates for it take)
+_BLOCK_CIPHER_BITS = (128, 192, 256)  # of one key (FIPS 197; the other candidates for AES take the same)
 _MODES = ("xts", "cbc")
 _IVS = ("plain", "plain64", "essiv:sha256")
 
 
 @dataclass(frozen=True, slots=True)
 class Cipher:
-    """The modes of a cipher, the lengths of one key in bits, and the fragments beside the layer's self."""
+    """The modes of a cipher, the lengths of one key in bits, and its fragments besides the fragments of the layer."""
 
     modes: tuple[str, ...] = _MODES
     key_bits: tuple[int, ...] = _BLOCK_CIPHER_BITS
@@ -34,13 +34,13 @@ class Cipher:
 
 
 _ADIANTUM = Cipher(("adiantum",), (256,), ("storage-crypt-adiantum",))
-# Those whose kernel options are known: with another one every kernel would seem to be at fault.
+# The ciphers whose kernel options are known here: any other cipher would seem to be every kernel's fault.
 CIPHERS: Mapping[str, Cipher] = {
     "aes": Cipher(),
     "serpent": Cipher(fragments=("storage-crypt-serpent",)),
     "twofish": Cipher(fragments=("storage-crypt-twofish",)),
     "camellia": Cipher(fragments=("storage-crypt-camellia",)),
-    # The kernel's names of Adiantum with either number of rounds (crypto/adiantum.c).
+    # Adiantum with either number of rounds, as the kernel names it (crypto/adiantum.c).
     "xchacha12,aes": _ADIANTUM,
     "xchacha20,aes": _ADIANTUM,
 }
@@ -48,7 +48,7 @@ CIPHERS: Mapping[str, Cipher] = {
 
 @dataclass(frozen=True, slots=True)
 class Crypt(Layer):
-    """The key is the same in each trial, and so is what is on the disk."""
+    """A dm-crypt device. The key is the same in each trial, and so is the data on the disk."""
 
     name = "crypt"
     is_mapped = True
@@ -70,18 +70,18 @@ class Crypt(Layer):
     # fmt: on
 
     def fragments_for(self) -> tuple[str, ...]:
-        """Each cipher but AES has a fragment of its self."""
+        """The layer's fragments, and the fragment of the cipher; AES needs none."""
         known = CIPHERS.get(self.cipher.partition("-")[0], Cipher())
         return (*self.fragments, *known.fragments)
 
     def features(self) -> Iterator[Feature]:
-        """Sectors of another size (8f0009a22517, "dm crypt: optionally support larger encryption sector size")."""
+        """Yield larger sectors (8f0009a22517, "dm crypt: optionally support larger encryption sector size")."""
         if self.sector_bytes != device_mapper.SECTOR_BYTES:
             since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:")
             yield Feature(f"sectors of {self.sector_bytes} bytes", since, ("storage.crypt.sector_size",))
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """The kernel options of the cipher are known, it takes the key, and the device has whole sectors."""
+        """Yield an unknown cipher, a key length that it does not take, and a device that ends within a sector."""
         (device,) = below
         name, mode, iv = (*self.cipher.split("-", 2), "")[:3]
         known = CIPHERS.get(name)
@@ -102,7 +102,7 @@ class Crypt(Layer):
             yield Problem(("storage.crypt.sector_size", *device.keys), sentence)
 
     def make(self, site: Site) -> Made:
-        """A device of device-mapper's, whose table is checked; where it lies was decided by cryptsetup."""
+        """Make the device with cryptsetup, which decides where it lies; check the kernel's table of it."""
         name = f"crypt{site.suffix}"
         (device,) = site.below
         key_file = f"/run/{name}.key"
@@ -133,7 +133,7 @@ class Crypt(Layer):
         made = steps(
             device_mapper.WITHOUT_UDEV,
             f"seq 1000 | head -c {self.key_bits // 8} > {key_file}",
-            # Of a key from a file nothing is hashed (cryptsetup(8), plain mode).
+            # A key from a file is not hashed (cryptsetup(8), plain mode).
             f"cryptsetup open --type plain --cipher {self.cipher} --key-size {self.key_bits} "
             f"--sector-size {self.sector_bytes} --key-file {key_file} {device.path} {name}",
         )

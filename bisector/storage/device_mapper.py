@@ -1,4 +1,4 @@
-"""What layers of device-mapper have in common: how dmsetup's answers are read, and caches that LVM makes."""
+"""The common parts of device-mapper layers: reading dmsetup's answers, and caches that LVM makes."""
 
 import math
 import re
@@ -21,29 +21,29 @@ SECTOR_BYTES = 512
 _EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
 _STATUS_DEADLINE_S = 60.0
 _QUOTED = 200
-_LONGEST_LINE = 4096  # what the kernel has room for is about as long (drivers/md/dm-ioctl.c), what it writes is shorter
+_LONGEST_LINE = 4096  # about as long as the kernel's buffer (drivers/md/dm-ioctl.c); real lines are shorter
 _NAMED = re.compile(r"(\S+) (\d+) (\d+)")
 _DEVICE_NUMBER = re.compile(r"\((\d+),\s*(\d+)\)")
-# libdevmapper makes the device nodes itself instead of waiting for udev's rules at each step: under emulation a volume
-# group takes 4.5 s instead of 6 (dmsetup(8), DM_DISABLE_UDEV).
+# With this libdevmapper makes the device nodes itself instead of waiting for udev's rules at each step: under emulation
+# a volume group takes 4.5 s instead of 6 (dmsetup(8), DM_DISABLE_UDEV).
 WITHOUT_UDEV = "export DM_DISABLE_UDEV=1"
-# What every device of device-mapper lies on, for :func:`parse_dependencies`.
+# Prints the devices below each device-mapper device, for :func:`parse_dependencies`.
 TREE = steps("dmsetup deps", "dmsetup info -c --noheadings --separator ' ' -o name,major,minor")
 
 
 class MapperUnreadable(Exception):
-    """device-mapper gave a target up, or printed what it never prints."""
+    """A target of device-mapper has failed, or device-mapper printed what it never prints."""
 
 
 def quoted(line: str) -> str:
-    """The beginning of what a guest printed, for a message."""
+    """The beginning of a line that a guest printed, quoted for a message."""
     return repr(line.strip()[:_QUOTED])
 
 
 def arguments(line: str, target: str) -> list[str]:
-    """The words after ``START LENGTH TARGET``, with or without the device's name before it.
+    """The words after ``START LENGTH TARGET``, which the device's name may precede.
 
-    Raises :class:`MapperUnreadable` for the line of another target.
+    Raises :class:`MapperUnreadable` if the line is of another target.
     """
     if len(line) > _LONGEST_LINE:
         raise MapperUnreadable(f"a line of {len(line):,} characters about a {target}: {quoted(line)}")
@@ -54,7 +54,7 @@ def arguments(line: str, target: str) -> list[str]:
 
 
 def numbers_of(names: str) -> dict[str, str]:
-    """``major:minor`` of each device by its name, from ``dmsetup info``; raises :class:`MapperUnreadable`."""
+    """Return ``major:minor`` of each device by its name, from ``dmsetup info``; raises :class:`MapperUnreadable`."""
     numbers = {}
     for line in names.splitlines():
         if (named := _NAMED.fullmatch(line.strip())) is None:
@@ -64,7 +64,7 @@ def numbers_of(names: str) -> dict[str, str]:
 
 
 def parse_dependencies(deps: str, names: str) -> dict[str, tuple[str, ...]]:
-    """What each device lies on, by ``major:minor``, from the answers to :data:`TREE`.
+    """The devices directly below each device, all as ``major:minor``, from the answers to :data:`TREE`.
 
     Raises :class:`MapperUnreadable`.
     """
@@ -79,7 +79,7 @@ def parse_dependencies(deps: str, names: str) -> dict[str, tuple[str, ...]]:
 
 
 def disks_below(device: str, below: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """The devices at the bottom, those that are not device-mapper's; none where devices lie on each other in a ring."""
+    """The devices at the bottom, which device-mapper did not make; empty if devices lie on each other in a ring."""
     bottom, seen, waiting = set(), {device}, [device]
     while waiting:
         upper = waiting.pop()
@@ -93,9 +93,10 @@ def disks_below(device: str, below: Mapping[str, tuple[str, ...]]) -> set[str]:
 
 
 def check_place(what: str, device: str, below: Mapping[str, tuple[str, ...]], disks: Collection[str]) -> None:
-    """Where a device lies is decided by tools and by the host's disks, never by the kernel under test.
+    """Check that a device lies on exactly these disks.
 
-    Raises :class:`InfraError`, and :class:`MapperUnreadable` where the kernel does not tell where.
+    Raises :class:`InfraError` if it does not, since tools and the host's disks decide that, never the kernel under
+    test; and :class:`MapperUnreadable` if the kernel does not say where the device lies.
     """
     if device not in below:  # it is device-mapper's
         raise MapperUnreadable(f"dmsetup deps has nothing about {what}, {device[:40]!r}")
@@ -105,16 +106,16 @@ def check_place(what: str, device: str, below: Mapping[str, tuple[str, ...]], di
 
 
 def whole_extents(size_bytes: int) -> int:
-    """The size that LVM makes of one that is asked for."""
+    """The size that LVM rounds ``size_bytes`` up to."""
     return -(-size_bytes // _EXTENT_BYTES) * _EXTENT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class LvmCacheLayer(Layer):
-    """A cache on a fast device before a slow one, in a volume group ``group``, with the origin over the whole slow one.
+    """A cache on a fast device for a slow one, in the volume group ``group``; the origin has the whole slow device.
 
-    ``size_keys`` are the settings of what lies on the fast device, which ``takes`` so many bytes in a sentence;
-    ``filled`` is what a run has to fill.
+    ``size_keys`` are the settings that determine how much of the fast device is used. In messages ``takes`` is the
+    subject and verb before that size, and ``filled`` names what a run has to fill.
     """
 
     needs = ("cache device", "origin device")
@@ -131,30 +132,30 @@ class LvmCacheLayer(Layer):
 
     @abstractmethod
     def volumes(self, group: str, fast: str, slow: str) -> Iterator[Step]:
-        """Make the volumes, and of them the cache."""
+        """Yield the steps that make the volumes, and from them the cache."""
 
     @abstractmethod
     def read_status(self, line: str) -> Any:
-        """What the counters are read from; raises :class:`MapperUnreadable`, also of a cache that does not work."""
+        """The status from a line of ``dmsetup status``; raises :class:`MapperUnreadable`, also for a failed cache."""
 
     @abstractmethod
     def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
-        """Hold what was made against what was asked for; the ``major:minor`` of each part, the origin among them.
+        """Compare what was made with what was asked for; return ``major:minor`` of each part, including the origin.
 
-        Raises :class:`KernelFault` for what the kernel did, :class:`InfraError` for what LVM did, and
+        Raises :class:`KernelFault` if the kernel made something else, :class:`InfraError` if LVM did, and
         :class:`MapperUnreadable`.
         """
 
     @abstractmethod
     def counted(self, before: Any, after: Any) -> Iterator[tuple[str, float]]:
-        """The values of metrics over a run, by what was read before and after."""
+        """Yield the metrics of a run from the status before and after it, as name and value."""
 
     def fast_bytes(self) -> int:
-        """What it takes of the fast device: one extent more, since the volume group's own header comes first."""
+        """How much of the fast device is used: the volumes, and one extent for the header of the volume group."""
         return self.volume_bytes() + _EXTENT_BYTES
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """The cache has room on its device, and the files of a run fill it."""
+        """Yield a problem if the cache does not fit on its device, or if the files of a run cannot fill it."""
         fast, needed = below[0], self.fast_bytes()
         if fast.size_bytes is not None and needed > fast.size_bytes:
             yield Problem(
@@ -175,7 +176,7 @@ class LvmCacheLayer(Layer):
         return self.fast_bytes(), data_bytes + _EXTENT_BYTES
 
     def make(self, site: Site) -> Made:
-        """A cached logical volume; its device is checked against what device-mapper shows."""
+        """A cached logical volume, which is checked against what device-mapper shows."""
         group = f"{self.group}{site.suffix}"
         device = f"{group}-origin"  # device-mapper's name of the logical volume
         fast, slow = site.below
@@ -192,8 +193,8 @@ class LvmCacheLayer(Layer):
                 raise fault(str(error)) from error
 
         made = (
-            # The host's two disks may differ in logical block size, and the guest's then do, too; vgcreate alone minds
-            # (lvm.conf(5), since LVM 2.03.06). ext4's blocks of 4 KiB are no smaller than either.
+            # The host's two disks may differ in logical block size, and then the guest's do, too. Only vgcreate objects
+            # to that (lvm.conf(5), since LVM 2.03.06). ext4's blocks of 4 KiB are no smaller than either.
             *steps(
                 WITHOUT_UDEV,
                 f"pvcreate -y {fast.path} {slow.path}",
@@ -206,7 +207,7 @@ class LvmCacheLayer(Layer):
         return Made(f"/dev/{group}/origin", made, checks, verify, (*fast.leaves, *slow.leaves), counters)
 
     def volume_fault(self, failed: CommandResult) -> BisectorError:
-        """No room is a matter of sizes (lvcreate reports it); everything else is the kernel's."""
+        """Return :class:`UserError` if lvcreate lacks space; any other failure is the kernel's fault."""
         if not any("insufficient" in line.lower() for line in failed.tail):
             return kernel_fault(failed)
         return UserError(

@@ -13,7 +13,7 @@ from bisector.core.trial import DiskQueue, FaultKind, Stage
 
 _QUOTED = 200
 _NS = 1_000_000_000
-_DEPTH = 64  # null_blk's own
+_DEPTH = 64  # null_blk's default
 _CONFIGFS = "/sys/kernel/config"
 _CGROUPS = "/sys/fs/cgroup"
 _SECTOR = 512
@@ -24,9 +24,9 @@ _DEVICE = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{1,8}")
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk of the settings: its title in their help, and the default values of its rows in each profile.
+    """A disk in the settings: its title in their help, and the defaults of its options in each profile.
 
-    The last one is the latency of one that is in the guest's memory.
+    ``memory_latency_s`` is its latency if the disk is in the guest's memory.
     """
 
     title: str
@@ -37,7 +37,7 @@ class Disk:
 
 
 class Bus(StrEnum):
-    """How the guest sees a disk: by virtio-blk, virtio-scsi, AHCI, NVMe, or null_blk or brd, of its own memory."""
+    """How the guest sees a disk: by virtio-blk, virtio-scsi, AHCI or NVMe, or in its own memory by null_blk or brd."""
 
     VIRTIO = "virtio"
     SCSI = "scsi"
@@ -48,26 +48,26 @@ class Bus(StrEnum):
 
     @property
     def in_guest(self) -> bool:
-        """Whether the disk is the guest's own, with nothing of it on the host."""
+        """Whether the disk is in the guest's memory, with nothing on the host."""
         return self in (Bus.NULL_BLK, Bus.BRD)
 
     @property
     def fragments(self) -> tuple[str, ...]:
-        """What the kernel needs beside the fragment for every guest."""
+        """The configuration fragments that the kernel needs besides the fragment for every guest."""
         return () if self is Bus.VIRTIO else (f"disk-{self}",)
 
     @property
     def drivers(self) -> tuple[str, ...]:
-        """Paths of its drivers in the kernel's tree, beside those of block devices."""
+        """Paths of its drivers in the kernel's tree, besides the paths of all block devices."""
         return _BUSES.get(self, ((), ""))[0]
 
     @property
     def link(self) -> str:
-        """What udev's link to a disk begins with, before its serial number (60-persistent-storage.rules)."""
+        """The beginning of udev's link to a disk, before the serial number (60-persistent-storage.rules)."""
         return _BUSES.get(self, ((), ""))[1] or f"{self}-"
 
 
-# The drivers of each bus, and how udev's link begins where that is not its name.
+# The drivers of each bus, and the beginning of udev's link if it is not the name of the bus.
 _BUSES = {
     Bus.SCSI: (("drivers/scsi",), "scsi-0QEMU_QEMU_HARDDISK_"),
     Bus.SATA: (("drivers/ata", "drivers/scsi"), "ata-QEMU_HARDDISK_"),
@@ -75,7 +75,7 @@ _BUSES = {
     Bus.NULL_BLK: (("drivers/block/null_blk", "drivers/block/null_blk.c"), ""),
     Bus.BRD: (("drivers/block/brd.c", "drivers/md/dm-delay.c", "block/blk-throttle.c"), ""),
 }
-# It takes the name of the scheduler that queues without blk-mq had in its place (block/mq-deadline.c, "alias").
+# mq-deadline is also known by the name of its predecessor for queues without blk-mq (block/mq-deadline.c, "alias").
 _ALIASES = {"deadline": "mq-deadline"}
 _QUEUE_FILES = ("scheduler", "wbt_lat_usec", "nr_requests", "read_ahead_kb")
 _CHOSEN = re.compile(r"\[([\w-]{1,40})\]|^([\w-]{1,40})$")
@@ -93,8 +93,8 @@ _SCHEDULERS = {
 class NullBlk:
     """A disk that null_blk keeps in the guest's memory (Documentation/block/null_blk.rst).
 
-    Each request is done after ``completion_ns`` by a timer of the guest's (``irqmode=2``), and ``depth`` of them are
-    under way at most. The pages are taken as they are written.
+    A timer of the guest completes each request after ``completion_ns`` (``irqmode=2``); at most ``depth`` requests are
+    in flight. Memory is allocated page by page as the disk is written.
     """
 
     size_bytes: int
@@ -104,9 +104,10 @@ class NullBlk:
 
     @classmethod
     def of(cls, size_bytes: int, latency_s: float, iops_limit: int, bytes_per_s: int) -> "NullBlk":
-        """The disk that has such a latency and no more IOPS than the limit; a limit of 0 is none.
+        """A disk with about this latency and at most ``iops_limit`` IOPS; a limit of 0 means no limit.
 
-        A limit is kept by the number of requests under way (Little's law): one at a time where the latency is shorter.
+        The number of requests in flight and the time of each enforce the limit (Little's law). If the latency is too
+        short for that, there is one request at a time, and each takes as long as the limit asks for.
         """
         if not iops_limit:
             return cls(size_bytes, round(latency_s * _NS), _DEPTH, bytes_per_s)
@@ -114,7 +115,7 @@ class NullBlk:
         return cls(size_bytes, round(depth * _NS / iops_limit), depth, bytes_per_s)
 
     def make_step(self, disk: str) -> Step:
-        """Make it; the kernel that cannot is to blame."""
+        """The step that makes the disk; its failure is the kernel's fault."""
         values = {
             "size": self.size_bytes >> 20,
             "memory_backed": 1,
@@ -126,7 +127,7 @@ class NullBlk:
             **({"mbps": -(-self.bytes_per_s >> 20)} if self.bytes_per_s else {}),
             "power": 1,
         }
-        # Since v6.0 the device has the directory's name, before that a number.
+        # The device is named after the directory since v6.0; before that it has a number.
         return Step(
             f"(mountpoint -q {_CONFIGFS} || mount -t configfs configfs {_CONFIGFS}; mkdir {_CONFIGFS}/nullb/{disk} && "
             f"cd {_CONFIGFS}/nullb/{disk} && "
@@ -139,12 +140,12 @@ class NullBlk:
 
 @dataclass(frozen=True, slots=True)
 class Brd:
-    """A disk on the RAM disk with a ``number``, for trees before v4.14, whose null_blk keeps nothing.
+    """A disk on the RAM disk with this ``number``, for trees before v4.14, whose null_blk stores no data.
 
-    dm-delay keeps the latency, in whole milliseconds and by the kernel's ticks
-    (Documentation/device-mapper/delay.txt), and blk-throttle the limits, that of reads apart from that of writes
-    (Documentation/cgroup-v1/blkio-controller.txt). scsi_debug has delays in nanoseconds, but before v5.8 one memory and
-    to this day one delay for all its disks (drivers/scsi/scsi_debug.c).
+    dm-delay provides the latency, in whole milliseconds and with the granularity of the kernel's ticks
+    (Documentation/device-mapper/delay.txt). blk-throttle enforces the limits, separately for reads and for writes
+    (Documentation/cgroup-v1/blkio-controller.txt). scsi_debug has delays in nanoseconds, but one delay for all its
+    disks, and before v5.8 also one memory for all of them (drivers/scsi/scsi_debug.c).
     """
 
     number: int
@@ -155,20 +156,20 @@ class Brd:
 
     @property
     def below(self) -> str:
-        """The path of the RAM disk, which is what device-mapper sees at the bottom."""
+        """The path of the RAM disk, which is the lowest device that device-mapper sees."""
         return f"/dev/ram{self.number}"
 
     @staticmethod
     def parameters(disks: Sequence["Brd"]) -> tuple[str, ...]:
-        """What the kernel is booted with for all of them: RAM disks are of one size, in KiB."""
+        """The kernel parameters for all disks on brd: all RAM disks have one size, in KiB."""
         if not disks:
             return ()
         size_bytes = max(disk.size_bytes for disk in disks) + _MARGIN_BYTES
         return f"brd.rd_nr={max(disk.number for disk in disks) + 1}", f"brd.rd_size={-(-size_bytes >> 10)}"
 
     def make_step(self, disk: str) -> Step:
-        """Make it; the kernel that cannot is to blame."""
-        # It begins behind the beginning of the RAM disk, or LVM would find what is on it twice.
+        """The step that makes the disk; its failure is the kernel's fault."""
+        # The disk does not start at sector 0 of the RAM disk, or LVM would find the same label on both devices.
         begin, length = _MARGIN_BYTES // _SECTOR, self.size_bytes // _SECTOR
         table = f"0 {length} delay {self.below} {begin} {self.latency_ms}"
         limits = {"iops": self.iops_limit, "bps": self.bytes_per_s}
@@ -189,20 +190,19 @@ class Brd:
         return Step(f"({' && '.join(commands)})", kernel_fault)
 
 
-# A disk that the guest makes in its memory.
 MemoryDisk = NullBlk | Brd
 
 
 _UNCHANGED = ("", "the kernel's default")
 
 
-# Read as a table, so laid out as one; keys are below that of the disk.
+# The settings, laid out as a table; their keys are below the key of the disk.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class GuestDisk:
-    """A disk as the guest has it: its bus, and what is written to its files in /sys/block/*/queue.
+    """A disk in the guest: its bus, and the values that are written to its files in /sys/block/*/queue.
 
-    None is what the kernel does by itself.
+    None keeps the kernel's default.
     """
 
     bus: Annotated[Bus, Option(
@@ -224,76 +224,76 @@ class GuestDisk:
 
     @property
     def fragments(self) -> tuple[str, ...]:
-        """What the kernel needs beside the fragment for every guest."""
+        """The configuration fragments that the kernel needs besides the fragment for every guest."""
         scheduler = _SCHEDULERS.get(self.scheduler or "")
         wbt = "writeback-throttling" if self.wbt_lat_usec is not None else None
         return (*self.bus.fragments, *filter(None, (scheduler, wbt)))
 
     @property
     def asked(self) -> Mapping[str, str | int]:
-        """What is to be in its files, by their names; the scheduler first, since another one resets the others."""
+        """The values for its files by their names; the scheduler first, since changing it resets the others."""
         values = {name: getattr(self, name) for name in _QUEUE_FILES}
         return {name: value for name, value in values.items() if value is not None}
 
 
-# By the names that they have in a stack, in the settings, in the guest and on record.
+# The disks by their names in a stack, in the settings, in the guest and on record.
 DISKS: Mapping[str, Disk] = {
     "ssd": Disk("fast disk", "512MiB", "5GiB"),
     "hdd": Disk("slow disk", "1GiB", "50GiB", quick_iops_limit=1000, memory_latency_s=2e-3),
 }
-# Each other one, which a person names.
+# Each further disk, which the user names.
 FURTHER = Disk("further disk", "1GiB", "50GiB")
-# In lower case, since file systems and people may not tell "hdd" from "HDD". virtio-blk has room for 20 bytes of a
-# serial number (VIRTIO_BLK_ID_BYTES in include/uapi/linux/virtio_blk.h), and so has ATA (ATA_ID_SERNO_LEN).
+# Names are in lower case, since file systems and people may not distinguish "hdd" and "HDD". virtio-blk has room for 20
+# bytes of a serial number (VIRTIO_BLK_ID_BYTES in include/uapi/linux/virtio_blk.h), and so has ATA (ATA_ID_SERNO_LEN).
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,19}")
 _OF_GUEST = ("root", "modules")  # the serial numbers of the guest's own disks (bisector.vm.definition)
 
 
 def objection_to(name: str) -> str | None:
-    """Why no disk can have a name; None where one can."""
+    """Why no disk can have this name; None if a disk can."""
     if not _NAME.fullmatch(name):
         return "it has lower-case letters, digits, - and _, a letter first, and at most 20 of them"
     return "the guest has a disk of that name itself" if name in _OF_GUEST else None
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, in the order of the table; those of disks that it does not have come last."""
+    """Each name once, in the order of :data:`DISKS`; further disks come last, in alphabetical order."""
     known = list(DISKS)
     return tuple(sorted(set(names), key=lambda name: (known.index(name) if name in DISKS else len(known), name)))
 
 
 def path_of(disk: str, bus: Bus = Bus.VIRTIO) -> str:
-    """A disk in the guest, whatever the kernel calls it: udev makes this link from the serial number."""
+    """The path of a disk in the guest, whatever the kernel calls it: udev makes this link from the serial number."""
     return f"{_BY_ID}/{bus.link}{disk}"
 
 
 def fault(reason: str, *tail: str) -> KernelFault:
-    """What this kernel did to the stack while it was made, with the lines that show it."""
+    """A fault of this kernel while the stack was made, with the lines that show it."""
     return KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, reason, tail)
 
 
 def kernel_fault(failed: CommandResult) -> BisectorError:
-    """Tools and disks are the same for every commit: a command that fails is this kernel's fault."""
+    """The kernel's fault for a failed command: tools and disks are the same for every commit."""
     return fault(failed.reason, *failed.tail)
 
 
 def steps(*commands: str) -> tuple[Step, ...]:
-    """Commands of which none fails but by the kernel's fault."""
+    """The commands as steps; the failure of any of them is the kernel's fault."""
     return tuple(Step(command, kernel_fault) for command in commands)
 
 
 def kernel_fault_in_run(failed: CommandResult) -> BisectorError:
-    """The same of a command beside a run of the workload."""
+    """Like :func:`kernel_fault`, for a command before, during or after a run of the workload."""
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
 
 
 def not_an_answer(what: str, output: str) -> KernelFault:
-    """The guest's own tools printed what they never print: by the kernel under test, whose figures they read."""
+    """A fault for output that a tool of the guest never prints: the tool got its figures from the kernel under test."""
     return fault(f"{what} printed {output[:_QUOTED]!r}")
 
 
 def tools_step(tools: Sequence[str]) -> Step:
-    """All tools are installed in the guest; else :class:`UserError` with the missing ones."""
+    """A step that checks that all tools are installed in the guest; it raises :class:`UserError` with those missing."""
 
     def missing(failed: CommandResult) -> UserError:
         hint = "install them in the image that machine.image names, or leave it unset for the built image"
@@ -307,7 +307,7 @@ def tools_step(tools: Sequence[str]) -> Step:
 
 
 def devices_steps(paths: Sequence[str]) -> tuple[Step, ...]:
-    """The block devices are there, if any; the output has a line for each, for :func:`device_numbers`."""
+    """Steps that check that the devices exist; the output has a line for each, for :func:`device_numbers`."""
     return steps(*([f"stat -L -c '%t:%T' {' '.join(paths)}"] if paths else []))
 
 
@@ -321,9 +321,10 @@ def device_numbers(answers: Sequence[str], paths: Sequence[str]) -> Mapping[str,
 
 
 def queue_steps(disk: str, guest: GuestDisk) -> Iterator[Step]:
-    """Write what is asked for; :class:`UserError`, with what the kernel has instead, where it does not take a value.
+    """Steps that write the values of :attr:`GuestDisk.asked`.
 
-    Of a commit that is no end that becomes the kernel's fault where an end works (:mod:`bisector.bisect.failures`).
+    A step raises :class:`UserError`, with what the kernel has instead, if the kernel does not take a value. For a
+    commit between the ends this becomes the kernel's fault if an end takes it (:mod:`bisector.bisect.failures`).
     """
     for name, value in guest.asked.items():
 
@@ -335,13 +336,13 @@ def queue_steps(disk: str, guest: GuestDisk) -> Iterator[Step]:
 
 
 def queue_check(disk: str, guest: GuestDisk) -> Step:
-    """Print the files, for :func:`queue`."""
+    """A step that prints the queue files, for :func:`queue`."""
     read = f"for name in {' '.join(_QUEUE_FILES)}; do value=; {{ read -r value <$name; }} 2>/dev/null"
     return Step(f'{_in_queue_of(disk, guest)}{read}; echo "$name=$value"; done)', kernel_fault)
 
 
 def queue(disk: str, guest: GuestDisk, printed: str) -> DiskQueue:
-    """What the kernel has; raises :class:`UserError` where that is not what was written."""
+    """The queue settings that the kernel shows; raises :class:`UserError` if they are not what was written."""
     found = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
     chosen = _CHOSEN.search(found.get("scheduler", "").strip())
     scheduler = (chosen[1] or chosen[2]) if chosen else ""

@@ -1,4 +1,4 @@
-"""An ext4 file system that is the same on every commit, whatever the image's mke2fs prefers."""
+"""An ext4 file system with the same format on every commit, whatever the defaults of the image's mke2fs are."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,22 +9,22 @@ from bisector.core.setting import Problem
 from bisector.storage import file_system
 from bisector.storage.layer import MOUNTPOINT, Capacity, Files, Since
 
-# The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before
-# v5.15 refuse to mount, and a file system that depends on the image would make runs incomparable.
+# The defaults of e2fsprogs 1.43 to 1.46, written out: 1.47 adds features that kernels before v5.15 refuse to mount, and
+# runs on formats that depend on the image could not be compared.
 _FEATURES = (
     "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,"
     "sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum"
 )
-# mke2fs gives a small file system blocks of 1 KiB and an inode for 4 KiB (mke2fs.conf(5), "small"). Where the host
-# takes O_DIRECT in units of 4 KiB only, QEMU pads such requests, and before 8.1 one of 1,024 segments then exceeds
-# IOV_MAX: the guest is paused with EINVAL (fixed by QEMU's "block: Collapse padded I/O vecs exceeding IOV_MAX"). No
-# layer goes below 4 KiB.
+# mke2fs gives a small file system blocks of 1 KiB and an inode for each 4 KiB (mke2fs.conf(5), "small"). If the host
+# takes O_DIRECT in units of 4 KiB only, QEMU pads smaller requests. Before QEMU 8.1 a request of 1,024 segments then
+# exceeds IOV_MAX, and the guest is paused with EINVAL (fixed by QEMU's "block: Collapse padded I/O vecs exceeding
+# IOV_MAX"). So no layer uses blocks below 4 KiB.
 _LAZY = "-E nodiscard,lazy_itable_init=1,lazy_journal_init=0"
 _MKFS = f"-b 4096 -I 256 -i 16384 -m 5 {_LAZY} -O {_FEATURES}"
-# Without lazy initialisation it writes an inode of 256 bytes for 16 KiB, and its journal.
+# Without lazy initialisation mke2fs writes an inode of 256 bytes for each 16 KiB, and the journal.
 _INODES_SHARE = 1 / 64
 _JOURNAL_BYTES = 1 << 30
-# What the kernel adds and removes while it is mounted (fs/ext4/ext4.h).
+# Features that the kernel adds and removes while the file system is mounted (fs/ext4/ext4.h).
 _OF_A_MOUNT = frozenset({"needs_recovery", "orphan_present"})
 _NEEDED = {
     *("Filesystem features", "Block size", "Inode size"),
@@ -40,24 +40,24 @@ _MOUNT = f"rw,relatime,{_ORDERED},barrier,delalloc,nodiscard,noinit_itable,{_COM
 
 @dataclass(frozen=True, slots=True)
 class Ext4(file_system.FileSystem):
-    """Made without discards and without background work.
+    """An ext4 file system that is made without discards and does no work in the background.
 
-    No background initialisation of inode tables (ext4(5), ``noinit_itable``): it would run beside the first
-    measurement. The tables are left as they are, since the disk is empty.
+    The kernel does not initialise inode tables in the background (ext4(5), ``noinit_itable``), which would run during
+    the first measurement. The tables are left as they are, since the disk is empty.
     """
 
     name = "ext4"
     mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("ext4", _MKFS)]
     mount_options: Annotated[file_system.MountOptions, file_system.mount_row("ext4", _MOUNT)]
     mkfs = "mkfs.ext4 -q -F"
-    # mke2fs(8): -S writes superblocks alone; a journal device and a file system at an offset cannot be mounted.
+    # mke2fs(8): -S writes superblocks only; a journal device and a file system at an offset cannot be mounted.
     letters = "b:cd:e:g:i:jl:m:no:qr:s:t:vC:DE:FG:I:J:KL:M:N:O:R:ST:U:Vz:"
     unfit: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("-n", "-S", "-V", "-O journal_dev", "-E offset="), file_system.NO_FILE_SYSTEM),
         **dict.fromkeys(("-d", "-l", "-z", "-J device="), file_system.A_FILE),
     }
-    # In these words by _ext4_show_options() in fs/ext4/super.c. That something is off, such as nodiscard, older kernels
-    # do not say: there it is read from discard being absent (v4.11, v4.12).
+    # The words of _ext4_show_options() in fs/ext4/super.c. Older kernels (v4.11, v4.12) do not show that an option is
+    # off, such as nodiscard: there the absence of discard says so.
     shown_always = frozenset(
         {"minixdf", "grpid", "block_validity", "dioread_nolock", "discard", "delalloc", "barrier", "auto_da_alloc"}
         | {"init_itable", "errors", "commit", "data"}
@@ -82,7 +82,7 @@ class Ext4(file_system.FileSystem):
         ("dioread_nolock", "dioread_lock", "nodioread_nolock"),
         file_system.GROUP_OF_FILES,
     )
-    # By features and options that came later (ext4(5), "Kernel support", and the kernel's own history).
+    # Features and options that came later (ext4(5), "Kernel support", and the kernel's own history).
     later: ClassVar[Mapping[str, Since]] = {
         "ea_inode": Since("v4.13", "fs/ext4", "ext4_has_feature_ea_inode"),
         "large_dir": Since("v4.13", "fs/ext4", "ext4_has_feature_largedir"),
@@ -93,19 +93,19 @@ class Ext4(file_system.FileSystem):
         "orphan_file": Since("v5.15", "fs/ext4", "EXT4_FEATURE_COMPAT_ORPHAN_FILE"),
         **dict.fromkeys(("mb_optimize_scan", "mb_optimize_scan=0"), Since("v5.12", "fs/ext4", "mb_optimize_scan")),
     }
-    # The root file system's driver is ext4, too, so every guest's configuration has it.
+    # No fragments: the root file system is ext4, too, so every guest's configuration has the driver.
     suspects = ("block", "drivers/block", "fs/ext4")
     tools = ("mkfs.ext4", "mount", "dumpe2fs")
-    data_share = 0.9  # beside journal, inode tables and bitmaps
+    data_share = 0.9  # besides journal, inode tables and bitmaps
 
-    # All options that are in force, the default ones among them (Documentation/admin-guide/ext4.rst, since v3.4).
+    # Prints all options in force, including the default ones (Documentation/admin-guide/ext4.rst, since v3.4).
     shown_command = (
         f'cat "/proc/fs/ext4/$(basename "$(realpath "/sys/dev/block/$(mountpoint -d {MOUNTPOINT})")")/options"'
     )
     format_command = "dumpe2fs -h {device}"
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """Options that exclude each other (__ext4_fill_super() in fs/ext4/super.c)."""
+        """Yield also options that exclude each other (__ext4_fill_super() in fs/ext4/super.c)."""
         yield from file_system.FileSystem.problems(self, below, files)
         options = self.mounted()
         if {"data=journal", "delalloc"} <= set(options):
@@ -117,7 +117,7 @@ class Ext4(file_system.FileSystem):
             yield Problem(("storage.ext4.mount_options", "storage.ext4.mkfs_options"), sentence)
 
     def mounted(self) -> tuple[str, ...]:
-        """Without a journal no kernel takes what is a default with one."""
+        """The mount options, without ``data=ordered`` if there is no journal: no kernel takes it then."""
         options = file_system.FileSystem.mounted(self)
         return options if _has_journal(self.mkfs_options) else tuple(one for one in options if one != _ORDERED)
 
@@ -126,12 +126,12 @@ class Ext4(file_system.FileSystem):
         return (data_bytes + _JOURNAL_BYTES + int((below[0].size_bytes or 0) * _INODES_SHARE),)
 
     def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
-        """By the superblock (dumpe2fs(8))."""
+        """Yield how the superblock (dumpe2fs(8)) differs from the options of mkfs."""
         lines = (_LINE.fullmatch(line.strip()) for line in printed.splitlines())
         found = {line[1]: line[2] for line in lines if line is not None}
         if not found.keys() >= _NEEDED:
             raise ValueError(printed)
-        # With "none" at their head the features are all that there may be; else those that are named are looked at.
+        # A list of features that begins with "none" is complete; any other list says nothing of unnamed features.
         features = set(found["Filesystem features"].split()) - _OF_A_MOUNT
         named = [word for word in asked.get("O", "").split(",") if word]
         wanted = {word for word in named if not word.startswith("^")} - {"none"}
@@ -142,7 +142,7 @@ class Ext4(file_system.FileSystem):
         yield from file_system.differing({letter: asked[letter] for letter in sizes if letter in asked}, sizes)
         blocks, inodes = int(found["Block count"]), int(found["Inode count"])
         each, reserved = blocks * int(found["Block size"]) / inodes, 100 * int(found["Reserved block count"]) / blocks
-        # Inodes are rounded up to whole groups, reserved blocks down to whole ones.
+        # The number of inodes is rounded up to whole groups, reserved blocks are rounded down to whole blocks.
         if "i" in asked and not (per_inode := int(file_system.in_bytes(asked["i"]))) / 2 <= each <= per_inode:
             yield f"an inode for {each:.0f} bytes instead of {asked['i']}"
         if "m" in asked and not float(asked["m"]) - 1 <= reserved <= float(asked["m"]):
@@ -150,7 +150,7 @@ class Ext4(file_system.FileSystem):
 
 
 def _has_journal(mkfs_options: str) -> bool:
-    """With "none" at their head the features are all that there may be; else it is one of mke2fs' defaults."""
+    """A list of features that begins with "none" is complete; otherwise has_journal is one of mke2fs' defaults."""
     words = file_system.words_of(mkfs_options)
     named = words.get("O", "").split(",")
     return "j" in words or "has_journal" in named or ("none" not in named[:1] and "^has_journal" not in named)

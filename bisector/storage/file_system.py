@@ -1,14 +1,14 @@
-"""What all file systems have in common: made by the options of mkfs, mounted with options that are named and read back.
+"""The common parts of all file systems: mkfs and mount get explicit options, which are read back afterwards.
 
-Defaults of mkfs and of mount change with the tools and with the kernel, so none is left to them: each that changed, and
-each that shows in figures, is in the layer's settings. What the kernel mounted and what mkfs made is read afterwards
-and held against them.
+Defaults of mkfs and of mount change with tools and kernels. So each default that has changed, or that shows in figures,
+is set by the layer's settings. The options that the kernel mounted with and the format that mkfs made are read
+afterwards and compared with the settings.
 
-Another value of the same option of mount(8), its opposite, or nothing where every kernel shows it, is the kernel's
-fault. An option that no kernel shows cannot be told from one that was not taken, so it is not a fault, and
-:meth:`FileSystem.untold` names it beforehand. What kernels show is in show_mnt_opts() and show_sb_opts() of
-fs/proc_namespace.c for all file systems, and in a function of each, which its own module names: read in v6.1, and held
-against mounts by v6.18.
+It is the kernel's fault if it shows another value of a mount option (mount(8)), its opposite, or nothing although every
+kernel shows this option. If no kernel shows an option, nothing tells whether it was taken: that is not a fault, and
+:meth:`FileSystem.untold` names such options beforehand. Options are shown by show_mnt_opts() and show_sb_opts() of
+fs/proc_namespace.c for all file systems, and by one function of each file system, which its own module names. These
+functions were read in v6.1 and compared with mounts by v6.18.
 """
 
 import errno
@@ -28,17 +28,17 @@ from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, not_an_answer, steps
 from bisector.storage.layer import MOUNTPOINT, Capacity, Feature, Files, Layer, Made, Since, Site
 
-# Words that name no file: a setting is text of a person, and is run by a shell in the guest.
+# Words that name no file: a shell in the guest runs this text, which the user wrote.
 _WORDS = r"^-[-A-Za-z0-9_.,:=^ ]*$"
 # Why an option of mkfs is unfit.
 NO_FILE_SYSTEM = "makes no file system"
 A_FILE = "names a file, and the guest has none of yours"
-# Of what mkfs prints when it is its options that it does not take, and not the disk that fails.
+# Parts of what mkfs prints if it refuses its options, as opposed to a disk that fails.
 _NOT_TAKEN = ("usage:", "unknown", "unrecognized", "invalid", "illegal", "must be", "too small", "too large")
 
 
 def words_of(options: str) -> Mapping[str, str]:
-    """The options of mkfs by their letters: ``-b 4096`` is ``{"b": "4096"}``; repeated ones are joined by commas."""
+    """The options of mkfs by letter: ``-b 4096`` becomes ``{"b": "4096"}``; commas join the values of repeated ones."""
     words: dict[str, str] = {}
     letter = ""
     for word in options.split():
@@ -51,20 +51,20 @@ def words_of(options: str) -> Mapping[str, str]:
 
 
 _OPTION = re.compile(r"(?:X-)?[a-z0-9_][a-z0-9_.-]*(?:=[A-Za-z0-9_.:-]+)?")
-# Nothing of a person's may mount another device, or nothing at all (mount(8)).
+# The user's options must not mount another device, or nothing at all (mount(8)).
 _NOT_OF_A_DISK = frozenset({"ro", "remount", "bind", "rbind", "move", "loop", "offset", "sizelimit"})
-# What mount(8) and /etc/fstab's other readers keep for themselves (libmount/src/optmap.c, "userspace_opts_map").
+# Options for mount(8) and other readers of /etc/fstab, not the kernel (libmount/src/optmap.c, "userspace_opts_map").
 _OF_USER_SPACE = frozenset(
     {"_netdev", "auto", "noauto", "nofail", "user", "nouser", "users", "nousers", "owner", "noowner", "group"}
     | {"nogroup", "comment", "helper", "uhelper", "encryption", "pri"}
 )
-_FOR_PROGRAMS = ("x-", "X-")  # of whatever program knows them (mount(8), "x-*")
-# What a new file system on one block device does not have, or is mounted read-only for.
+_FOR_PROGRAMS = ("x-", "X-")  # for whatever program knows them (mount(8), "x-*")
+# Options that need something that a new file system on one block device lacks, or that need a read-only mount.
 _OF_OTHERS = frozenset(
     {"abort", "dax", "degraded", "device", "journal_dev", "logdev", "nologreplay", "noload", "norecovery", "recovery"}
     | {"rescue", "rtdev", "sb", "subvol", "subvolid", "usebackuproot"}
 )
-# What the kernel never shows, and what it shows where that does not hold (fs/proc_namespace.c, show_mnt_opts()).
+# Options that the kernel never shows, and what it shows if they do not hold (fs/proc_namespace.c, show_mnt_opts()).
 _UNSHOWN: Mapping[str, tuple[str, ...]] = {
     "defaults": (),
     "strictatime": ("relatime", "noatime"),
@@ -81,11 +81,11 @@ _OF_EVERY_MOUNT = frozenset(
 )
 _BINARY_SIZE = re.compile(r"([0-9]{1,15})([kmg])", re.IGNORECASE)
 _SHIFTS = {"k": 10, "m": 20, "g": 30}
-# Only one option of each line holds at a time; the names of others tell their opposites by a "no" before them.
+# Only one option of each line holds at a time. Other options exclude only the one with "no" before their name.
 _EXCLUSIVE = (("relatime", "noatime", "strictatime"), ("rw", "ro"))
-GROUP_OF_FILES = ("grpid", "nogrpid", "bsdgroups", "sysvgroups")  # of those file systems that have the choice
+GROUP_OF_FILES = ("grpid", "nogrpid", "bsdgroups", "sysvgroups")  # for file systems that have the choice
 _FIELDS_BEFORE = 6  # of a line of mountinfo, up to the options of the mount (proc_pid_mountinfo(5))
-_FIELDS_AFTER = 3  # the ` - `, file system, source and options of the superblock
+_FIELDS_AFTER = 3  # after the ` - `: file system, source and options of the superblock
 
 
 def _read_mount(raw: object, _base: Path | None) -> str:
@@ -108,19 +108,19 @@ MountOptions: TypeAlias = Annotated[
 
 
 def mkfs_row(name: str, default: str) -> Option:
-    """The row of what mkfs is given."""
+    """The option row for the options of mkfs."""
     return Option(f"storage.{name}.mkfs_options", default, f"options of mkfs.{name}, all of them")
 
 
 def mount_row(name: str, default: str) -> Option:
-    """The row of what mount is given."""
+    """The option row for the options of mount."""
     return Option(f"storage.{name}.mount_options", default, f"options that {name} is mounted with, over its defaults")
 
 
 def in_bytes(option: str) -> str:
-    """An option or its value with a size in bytes: ``4k`` is ``4096``, ``logbsize=32k`` is ``logbsize=32768``.
+    """An option, or a value, with its size in bytes: ``4k`` becomes ``4096``, ``logbsize=32k`` ``logbsize=32768``.
 
-    Kernels show, and tools print, one size in other units than it was written in.
+    Kernels and tools show a size in other units than it was written in.
     """
     name, equals, value = option.rpartition("=")
     if (found := _BINARY_SIZE.fullmatch(value)) is None:
@@ -129,9 +129,9 @@ def in_bytes(option: str) -> str:
 
 
 def mounted_with(mountinfo: str) -> tuple[str, tuple[str, ...]]:
-    """File system and options of the mount point, from ``/proc/self/mountinfo``.
+    """The type and the options of the file system at the mount point, from ``/proc/self/mountinfo``.
 
-    Raises :class:`bisector.core.errors.KernelFault` where there is no such line.
+    Raises :class:`bisector.core.errors.KernelFault` if there is no such line.
     """
     for line in reversed(mountinfo.splitlines()):
         before, dash, after = line.partition(" - ")
@@ -147,19 +147,22 @@ def _name(option: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileSystem(Layer):
-    """A file system on one device. Derived classes say its options, and read what mkfs made.
+    """A file system on one device. Derived classes define its options, and read what mkfs made.
 
-    ``mkfs`` is the program with what it is always given: overwrite, and no discard, since dm-cache moves discarded
-    blocks into the cache without reading them, so that whether the disk below can discard would show in the figures.
-    ``letters`` and ``long_options`` are those of mkfs as getopt(3) reads them. ``unfit`` says with which of them
-    nothing can be mounted afterwards, and why: by the option, or by it and the first letters of one word of its value.
-    Of options of mount ``shown_always`` has the names that kernels show whenever they are in force, whatever the
-    device, ``shown_as`` those that are shown by other words, of which some kernels have one and some another, or by
-    none where they say what holds by default. Of the options of each line of ``exclusive`` only one holds at a time.
-    ``least_bytes`` is the least size of which mkfs makes a file system. ``format_command`` prints what mkfs made, with
-    ``{device}`` replaced; ``shown_command`` prints more options that the kernel mounted with, one a line, where the
-    mount table does not have all of them. ``fragments_of_options`` are those that an option of mount needs beside the
-    layer's. ``later`` has words of both kinds of options that came after the driver.
+    ``mkfs`` is the program with the options that it is always given: to overwrite, and not to discard. (dm-cache moves
+    discarded blocks into the cache without reading them, so the figures would show whether the disk below can discard.)
+    ``letters`` and ``long_options`` are the options of mkfs as getopt(3) takes them. ``unfit`` has the options after
+    which nothing can be mounted, and why; a key is an option, or an option and the first letters of one word of its
+    value. ``least_bytes`` is the smallest device on which mkfs makes a file system. ``format_command`` prints the
+    format that mkfs made, with ``{device}`` replaced.
+
+    ``shown_always`` has the names of mount options that kernels show whenever they are in force, whatever the device.
+    ``shown_as`` has mount options that are shown by other words, each by those of one kernel or another; an option that
+    states a default has none, since defaults are not shown. Only one option in each line of ``exclusive`` holds at a
+    time. ``shown_command`` prints further mount options in force, one a line, if the mount table lacks some.
+    ``fragments_of_options`` are the kernel configuration fragments that a mount option needs besides the layer's own.
+
+    ``later`` has words of both kinds of options that are younger than the driver.
     """
 
     is_file_system = True
@@ -175,26 +178,26 @@ class FileSystem(Layer):
     later: ClassVar[Mapping[str, Since]] = {}
     format_command: ClassVar[str]
     shown_command: ClassVar[str] = ""
-    # All options of mkfs, so that nothing is left to the image's tools. Of mount those that are given replace only what
-    # they contradict of the default ones.
+    # The options of mkfs are complete, so that nothing is left to the image's tools. The options of mount replace only
+    # the default ones that they contradict.
     mkfs_options: str
     mount_options: str
 
     @abstractmethod
     def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
-        """What the printed format has otherwise than asked, by the letters of mkfs's options.
+        """Yield how the printed format differs from the options of mkfs, which ``asked`` has by letter.
 
-        Raises :class:`ValueError` for what is no answer.
+        Raises :class:`ValueError` if ``printed`` is not the output of ``format_command``.
         """
 
     def fragments_for(self) -> tuple[str, ...]:
-        """Some options of mount need kernel options that others can do without."""
+        """The layer's fragments, and the fragments that its mount options need."""
         names = (option.partition("=")[0] for option in self.mounted())
         found = (self.fragments_of_options[name] for name in names if name in self.fragments_of_options)
         return tuple(dict.fromkeys((*self.fragments, *found)))
 
     def features(self) -> Iterator[Feature]:
-        """Features of the format, and options of mount, that are younger than the driver."""
+        """Yield the features of the format, and the mount options, that are younger than the driver."""
         of_mkfs = ",".join(words_of(self.mkfs_options).values()).split(",")
         for name, words in (("mkfs_options", of_mkfs), ("mount_options", self.mounted())):
             for word in (one.partition(":")[0].removesuffix("=1") for one in words):
@@ -202,7 +205,7 @@ class FileSystem(Layer):
                     yield Feature(f"{self.name} with {word}", self.later[word], (f"storage.{self.name}.{name}",))
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """The device is large enough for mkfs, and the options are for a file system that can be mounted."""
+        """Yield a device that is too small for mkfs, and options that leave no file system to mount."""
         (device,) = below
         for why in self.unfit_for_mkfs(self.mkfs_options):
             yield Problem((f"storage.{self.name}.mkfs_options",), f"mkfs.{self.name} {why}", "leave it out")
@@ -222,14 +225,14 @@ class FileSystem(Layer):
             yield Problem(("storage.stack", *device.keys), sentence)
 
     def untold(self) -> Iterator[str]:
-        """Options of mount that no kernel shows."""
+        """Yield a sentence for each mount option that no kernel shows."""
         for option in self.mount_options.split(","):
             if not self.can_be_told(option):
                 said = f"kernels do not show {option}: it is asked for, and not read back"
                 yield f"storage.{self.name}.mount_options: {said}"
 
     def unfit_for_mkfs(self, options: str) -> Iterator[str]:
-        """Why mkfs could end well and the file system be missing; what mkfs itself refuses is left to it."""
+        """Yield why mkfs could succeed and leave no file system; options that mkfs itself refuses are left to it."""
         try:
             found, rest = getopt.gnu_getopt(options.split(), self.letters, list(self.long_options))
         except getopt.GetoptError:
@@ -242,9 +245,9 @@ class FileSystem(Layer):
         yield from (f"{word} is a name, and the device is the stack's" for word in rest[:1])
 
     def takes(self, option: str, shown: frozenset[str]) -> bool:
-        """Whether what is shown may come of the option: then it is in force, as far as anybody can tell."""
+        """Whether the options that the kernel shows agree with ``option``, so that it counts as in force."""
         words = self.shown_as.get(option, (option,))
-        # A level or a version that goes without saying: ``compress=zstd`` is shown as ``compress=zstd:3``.
+        # The kernel adds a default level or version: ``compress=zstd`` is shown as ``compress=zstd:3``.
         if any(one == word or one.startswith(f"{word}:") for one in shown for word in map(in_bytes, words)):
             return True
         if option in _UNSHOWN:
@@ -253,35 +256,35 @@ class FileSystem(Layer):
         return about.isdisjoint(map(self.subject, shown)) and always.isdisjoint(map(_name, words))
 
     def can_be_told(self, option: str) -> bool:
-        """Whether a kernel that does not take the option can be told from one that does."""
-        # The opposite of what begins with "no" would be shown.
+        """Whether the options that a kernel shows tell if it took ``option``."""
+        # The opposite of an option that begins with "no" would be shown.
         default = option in _UNSHOWN or option in self.shown_as or option.startswith("no")
         return default or _name(option) in self.shown_always | _OF_EVERY_MOUNT
 
     def merged(self, default: str, given: str) -> tuple[str, ...]:
-        """Options of mount: the default ones, those that the given ones contradict replaced, and the rest of these."""
+        """The default mount options, with each replaced that a given one contradicts, and the other given ones."""
         options: dict[str, str] = {}
         for option in filter(None, (*default.split(","), *given.split(","))):
             options[self.subject(option)] = option
         return tuple(options.values())
 
     def lost(self, asked: Iterable[str], shown: Iterable[str]) -> list[str]:
-        """The options that the kernel did not take, by what it shows."""
+        """The options of ``asked`` that the kernel did not take, judging by those that it shows."""
         found = frozenset(map(in_bytes, filter(None, shown)))
         return [option for option in asked if not self.takes(option, found)]
 
     def subject(self, option: str) -> str:
-        """What two options that cannot both hold have in common."""
+        """The subject of a mount option: two options with the same subject exclude each other."""
         name = _name(option)
         of_a_line = (" ".join(names) for names in (*_EXCLUSIVE, *self.exclusive) if name in names)
         return next(of_a_line, name.removeprefix("no"))
 
     def mounted(self) -> tuple[str, ...]:
-        """The options that it is mounted with."""
+        """The mount options, default and given."""
         return self.merged(str(self.rows()["mount_options"].quick), self.mount_options)
 
     def make(self, site: Site) -> Made:
-        """Make the file system, mount it, and read back both."""
+        """Make the file system and mount it; its format and its mount options are read back."""
         (device,) = site.below
         options, asked = self.mounted(), words_of(self.mkfs_options)
         made = (
@@ -297,7 +300,7 @@ class FileSystem(Layer):
             shown = (*shown, *(line.strip() for lines in more for line in lines.splitlines()))
             if lost := self.lost(options, shown):
                 raise fault(f"mount: {self.name} is mounted without {','.join(lost)}", ",".join(shown)[:400])
-            # What is on the disk was decided by mkfs and its options, never by the kernel under test.
+            # mkfs and its options decide the format on the disk, never the kernel under test.
             try:
                 differences = list(self.other_format(asked, printed))
             except ValueError as error:
@@ -309,7 +312,7 @@ class FileSystem(Layer):
         return Made(MOUNTPOINT, made, steps(*checks, *filter(None, [self.shown_command])), verify)
 
     def _mkfs_fault(self, failed: CommandResult) -> BisectorError:
-        """Options are a person's; that the disk cannot be written is the kernel's doing, EINVAL among it."""
+        """Return :class:`UserError` if mkfs refuses its options. Failed I/O, also EINVAL, is the kernel's fault."""
         said = [line.lower() for line in failed.tail if not line.strip().endswith(os.strerror(errno.EINVAL))]
         if any(word in line for line in said for word in _NOT_TAKEN):
             return UserError(
@@ -320,7 +323,7 @@ class FileSystem(Layer):
 
 
 def differing(asked: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:
-    """What was found otherwise, or not at all."""
+    """Yield each value of ``asked`` that ``found`` has otherwise, or not at all."""
     for name, value in asked.items():
         if (other := found.get(name, "nothing")) != in_bytes(value):
             yield f"{name}={other} instead of {name}={value}"

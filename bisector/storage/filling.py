@@ -1,4 +1,4 @@
-"""When a phase that fills a cache has done so: the cache is full, and its figures hold still.
+"""When a phase that fills a cache is done: the cache is full, and its figures no longer change.
 
 The rule is in docs/stacks.md, "Filling a cache": full at :data:`FULL_PERCENT`, steady within :data:`STEADY_POINTS` from
 round to round. (SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24, allows an excursion of 20 %
@@ -15,17 +15,17 @@ from bisector.core.figures import Run
 FULL_PERCENT = 95.0
 STEADY_POINTS = 5.0
 _LEAST_GAIN_POINTS = 1.0
-# Metrics of a run, in percent, which every layer with a phase that fills it has: how full the cache was at the end, and
-# where nothing else is on record that tells it, at the start.
+# Metrics of a run, in percent. Every layer with a phase that fills it has the first one: how full the cache was at the
+# end. The second one, how full it was at the start, is for layers that have nothing else on record that says so.
 FILLED, FILLED_BEFORE = "cache.filled", "cache.filled_before"
 FILL = "cache.fill"  # seconds
 HIT_RATIO = "cache.hit_ratio"
 
 
 class FillMode(StrEnum):
-    """Whether runs that fill a cache may end once it is settled, where that was shown to be harmless.
+    """Whether runs that fill a cache may end once the cache is settled, after that was shown to be harmless.
 
-    AUTO shows it where that can save more than it costs, SHORT whatever it costs.
+    AUTO measures whether it is harmless only if a short fill can save more than that costs; SHORT does so in any case.
     """
 
     AUTO = "auto"
@@ -35,9 +35,9 @@ class FillMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """How long the policy of a cache takes to settle once the cache is full: so many of its periods, in seconds.
+    """How long the policy of a cache takes to settle once the cache is full: ``periods`` of ``period_s`` seconds.
 
-    What the kernel does by a clock it does at the end of each period, in every kernel that the layer is for.
+    Whatever the kernel does by a clock it does at the end of each period, in every kernel that the layer supports.
     """
 
     period_s: float
@@ -45,14 +45,14 @@ class Settling:
 
     @property
     def least_s(self) -> float:
-        """How long the cache has to have been full."""
+        """For how many seconds the cache has to have been full."""
         return self.period_s * self.periods
 
 
 def goes_on(rounds: Sequence[Run], least: int = 1) -> bool:
-    """Whether another round is needed, and can help."""
+    """Whether another round is needed and can help; a cache that counts how full it is gets at least ``least``."""
     filled = [value for run in rounds if (value := _value(run, FILLED)) is not None]
-    if not filled:  # nothing of the kind is counted, or the cache takes in nothing
+    if not filled:  # the layer does not count it, or the cache takes no blocks
         return False
     if len(rounds) < least:
         return True
@@ -62,7 +62,7 @@ def goes_on(rounds: Sequence[Run], least: int = 1) -> bool:
 
 
 def unsteady(rounds: Sequence[Run]) -> Iterator[str]:
-    """What still changed from the last round but one to the last, in sentences."""
+    """Yield a sentence for each figure that still changed between the last two rounds."""
     if len(rounds) < 2 or _value(rounds[-1], FILL) is not None:  # noqa: PLR2004 - a change is between two
         return
     for name in (FILLED, HIT_RATIO):
@@ -72,7 +72,7 @@ def unsteady(rounds: Sequence[Run]) -> Iterator[str]:
 
 
 def not_full_before(run: Run) -> Iterator[str]:
-    """Why a run did not begin with a full cache, by the metric that tells how full it was."""
+    """Yield why a run did not begin with a full cache, by :data:`FILLED_BEFORE`."""
     filled = _value(run, FILLED_BEFORE)
     if filled is not None and filled < FULL_PERCENT:
         yield f"the cache was not full before the {run.name} run: {filled:.1f} %"

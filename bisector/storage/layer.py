@@ -1,7 +1,7 @@
-"""A layer of a storage stack: what it lies on, what makes and checks it, what it counts, and which runs tell of it.
+"""A layer of a storage stack: what it lies on, how it is made and checked, what it counts, and which runs it needs.
 
-A layer is one file of this room with a class derived from :class:`Layer`, and one line in
-:mod:`bisector.storage.layers`. One of another package is given to :func:`bisector.storage.layers.register`.
+Each layer is one file of this room, with a class derived from :class:`Layer`, and one line in
+:mod:`bisector.storage.layers`. Another package adds a layer with :func:`bisector.storage.layers.register`.
 """
 
 from abc import ABC, abstractmethod
@@ -16,22 +16,22 @@ from bisector.core.shell import Shell, Step
 from bisector.storage.filling import Settling
 
 MOUNTPOINT = "/mnt"
-OF_CACHES = "cache."  # so begin the names of what any cache counts (bisector.core.metric)
+OF_CACHES = "cache."  # the names of metrics that any cache may have begin with this (bisector.core.metric)
 
-# Looks at the answers to a layer's checks, given ``major:minor`` of devices by path.
+# Verifies the answers to a layer's checks; the second argument is ``major:minor`` of each device by its path.
 Verify: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One run of a trial; ``name`` is the run's on record.
+    """One run of a trial; ``name`` is the name of the run on record.
 
-    The judged phase is the last one and decides; those before it bring the stack into the state that is asked about,
-    so their files keep their room. ``unready`` gives the reasons why a run of this phase did not begin in that state.
-    A phase that ``fills`` a cache is run again, on the same files, until the cache is full and steady
-    (:mod:`bisector.storage.filling`): each run of it is a round, with a name of its own on record. Where the layer says
-    how long its cache takes for ``settling``, and its counters can be read at any moment, such a run may end before its
-    time.
+    The last phase is the judged one: its run decides. The phases before it bring the stack into the state that is asked
+    about, so the blocks of their files stay allocated. ``unready`` yields the reasons why a run of this phase did not
+    begin in that state. A phase that ``fills`` a cache is repeated on the same files until the cache is full and steady
+    (:mod:`bisector.storage.filling`); each repetition is a round, with its own name on record. If the layer says with
+    ``settling`` how long its cache takes to settle, and its counters can be read at any moment, such a run may be
+    stopped early.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """A disk, or what a layer makes, before there is a guest.
+    """The size of a disk, or of the device that a layer makes, as far as it is known before there is a guest.
 
-    ``what`` is its name in a sentence, ``keys`` are the settings that its size comes from. ``size_bytes`` is None
-    where it is not known. A device of device-mapper's ``has_partitions`` not
-    (``GENHD_FL_NO_PART`` in drivers/md/dm.c).
+    ``what`` names the device in a sentence, ``keys`` are the settings that determine its size. ``size_bytes`` is None
+    if the size is not known. A device-mapper device cannot be partitioned (``GENHD_FL_NO_PART`` in drivers/md/dm.c), so
+    its ``has_partitions`` is false.
     """
 
     what: str
@@ -57,17 +57,17 @@ class Capacity:
 
     @classmethod
     def of_disk(cls, name: str, size_bytes: int | None) -> "Capacity":
-        """One of the disks of the settings."""
+        """The capacity of one of the disks in the settings."""
         return cls(f"the {name.upper()}", size_bytes, (f"storage.{name}.size",))
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What one run of the workload writes: bytes over all jobs, and how to say that.
+    """What one run of the workload writes: ``total_bytes`` over all jobs, and a ``sentence`` that says so.
 
-    ``largest_bytes`` is the size of the largest file, ``keys`` are the settings that the sizes come from. A file of a
-    person's that has the size in it has ``advice`` what to write there; else ``setting`` is what is typed before a size
-    that is this ``share`` of all.
+    ``largest_bytes`` is the size of the largest file, ``keys`` are the settings that the sizes come from. If the user's
+    own input file contains the size, ``advice`` is what to write there instead. Otherwise ``setting`` is the option to
+    type before the size of one file, and ``share`` is that size divided by ``total_bytes``.
     """
 
     total_bytes: int
@@ -81,7 +81,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A block device in the guest; ``leaves`` are the paths of those at its bottom that device-mapper sees."""
+    """A block device in the guest; ``leaves`` are the paths of the lowest devices below it that device-mapper sees."""
 
     path: str
     leaves: tuple[str, ...]
@@ -89,9 +89,9 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a layer is made: the devices below it in the order of its roles.
+    """Where a layer is made: the devices below it, in the order of its roles.
 
-    ``suffix`` is empty, or else keeps the names of a second layer of the same kind apart from those of the first.
+    ``suffix`` makes the device names of a second layer of the same kind unique; it is empty for the first one.
     """
 
     below: tuple[Device, ...]
@@ -100,12 +100,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a layer counts.
+    """How the counters of a layer are read, and how metrics are computed from them.
 
-    ``read`` gets the counters of this moment from the guest, before and after each run. ``values`` makes of both the
-    values of metrics over the run, by their names. Where a phase asks for a state, what it was before the run is one of
-    them, since :attr:`Phase.unready` sees what is on record. A :class:`bisector.core.figures.CacheStatus` is on record
-    as it was read, too.
+    ``read`` gets the current counters from the guest, before and after each run. ``values`` computes from both the
+    metrics of the run, as pairs of name and value. If a phase asks for a state, the state before the run has to be one
+    of these metrics, since :attr:`Phase.unready` sees only what is on record. A
+    :class:`bisector.core.figures.CacheStatus` is also recorded as it was read.
     """
 
     read: Callable[[Shell], Any]
@@ -114,9 +114,9 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """How a tree tells that it has something: a file at or below ``path`` has the ``word``.
+    """How to find out whether a kernel tree has a feature: some file at or below ``path`` contains ``word``.
 
-    Upstream that is so from ``version`` on. What was put into an older kernel is seen there, too.
+    Upstream has the feature from ``version`` on; a backport to an older kernel is found, too.
     """
 
     version: str
@@ -126,9 +126,9 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What settings ask of a driver that no option of the kernel's configuration stands for.
+    """A feature of a driver that settings need, and that no option of the kernel's configuration stands for.
 
-    ``what`` is its name in a sentence, ``keys`` are the settings that ask for it.
+    ``what`` names it in a sentence, ``keys`` are the settings that need it.
     """
 
     what: str
@@ -138,12 +138,13 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a layer is made: the path of its device (or its mount point), the commands, and what is asked afterwards.
+    """How a layer is made: the path of its device (or its mount point), the commands, and the checks afterwards.
 
-    ``verify`` raises :class:`bisector.core.errors.KernelFault` when the kernel made something else than was asked, and
-    :class:`bisector.core.errors.InfraError` when the tools did. It is given the numbers of ``leaves``. Of a cache that
-    the workload alone may not fill, ``fill`` gives the commands that do so within so many seconds, as far as they can.
-    Where these find out how full the cache gets, they leave that in the guest, for ``counters`` to go by.
+    ``verify`` is given the answers to ``checks`` and the device numbers of ``leaves``. It raises
+    :class:`bisector.core.errors.KernelFault` if the kernel made something other than what was asked for, and
+    :class:`bisector.core.errors.InfraError` if the tools did. ``fill`` is for a cache that the workload alone may not
+    fill: it returns commands that fill the cache within the given number of seconds, as far as they can. If these find
+    out how full the cache can get, they leave that figure in the guest for ``counters``.
     """
 
     path: str
@@ -157,19 +158,22 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Layer(ABC):
-    """One layer: a frozen dataclass, whose fields are its settings. Derived classes say what differs.
+    """One layer: a frozen dataclass whose fields are its settings. Derived classes define what differs.
 
-    ``needs`` are the roles of what it lies on, in order: none for a layer that is a disk of its own, such as a RAM
-    disk. One that is ``many`` can lie on more devices than these, such as a RAID; each further one has the last role.
-    What it makes is as large as the one with the number ``origin``. A layer that device-mapper makes says
-    ``is_mapped``: its tables show what lies below. ``alias`` is the whole stack that the layer's bare name stands for.
-    ``fragments`` are kernel configuration fragments by name or path, to which :meth:`fragments_for` adds those of
-    single settings, ``suspects`` paths of its drivers in the kernel's tree, ``tools`` the programs that the guest needs
-    for it. The keys of settings are below ``storage.``, and the last word of a key is what the stack calls it
-    (``lvmcache(ssd,hdd,cache_mode=writethrough)``). ``metrics`` are those that only this layer has, ``counts`` the
-    names of others that it has values of; a cache that says none of these may have any cache's. A layer without
-    ``phases`` asks for one judged run. A stack has a layer ``at_most`` so many times, or any number of times. What is
-    on top of a stack is called a file system; one that ``has_files`` not leaves its device to the workload.
+    ``needs`` names the roles of the devices below it, in order; it is empty for a layer that is a disk itself, such as
+    a RAM disk. If ``many`` is set, as for a RAID, the layer takes further devices, each in the last role. The device
+    that the layer makes is as large as the device with the index ``origin`` below it. ``is_mapped`` is set if
+    device-mapper makes the layer: its tables show what lies below. ``alias`` is the whole stack that the bare name of
+    the layer stands for. A stack contains the layer ``at_most`` so many times; None: any number of times. The layer on
+    top of a stack is called a file system; one without ``has_files`` leaves its device to the workload.
+
+    ``fragments`` are kernel configuration fragments by name or path; :meth:`fragments_for` adds those that single
+    settings need. ``suspects`` are paths of the layer's drivers in the kernel's tree, ``tools`` the programs that the
+    guest needs for it. The keys of its settings are below ``storage.``, and the last word of a key is the name of the
+    setting in a stack (``lvmcache(ssd,hdd,cache_mode=writethrough)``).
+
+    ``metrics`` are the metrics that only this layer has, ``counts`` the names of other metrics that it has values of; a
+    cache with empty ``counts`` may have any metric of caches. A layer without ``phases`` asks for one judged run.
     """
 
     name: ClassVar[str]
@@ -187,35 +191,35 @@ class Layer(ABC):
     metrics: ClassVar[tuple[Metric, ...]] = ()
     counts: ClassVar[tuple[str, ...]] = ()
     phases: ClassVar[tuple[Phase, ...]] = ()
-    # Of a file system: the share of its device that is left for data, rounded down.
+    # The share of a file system's device that is left for data, rounded down.
     data_share: ClassVar[float] = 1.0
 
     @classmethod
     def rows(cls) -> Mapping[str, Option]:
-        """The rows of its settings by what a stack calls them."""
+        """The option rows of its settings, by their names in a stack."""
         return {row.word: row for row in options_of(cls)}
 
     @classmethod
     def has_metric(cls, name: str) -> bool:
-        """Whether its counters may give a value of a metric."""
+        """Whether its counters may have a value of the metric ``name``."""
         unsaid = not cls.counts and any(phase.fills for phase in cls.phases)
         own = (*(one.name for one in cls.metrics), *cls.counts)
         return name in own or (unsaid and name.startswith(OF_CACHES))
 
     def extent(self, below: Sequence[Capacity]) -> Capacity:
-        """What the layer makes; as large as the device with the number ``origin`` unless it says otherwise."""
+        """The device that the layer makes; by default as large as the device with the index ``origin`` below it."""
         return below[self.origin]
 
     def filled_by(self) -> int:
-        """How much a run has to write, in bytes, so that a cache is full; 0 for what is none, or fills itself."""
+        """How many bytes a run has to write to fill the cache; 0 if there is no cache, or if it fills itself."""
         return 0
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """Settings that cannot work, as far as sizes are known before there is a guest."""
+        """Yield the settings that cannot work, as far as sizes are known before there is a guest."""
         yield from ()
 
     def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
-        """How much at most is written to each device below when ``data_bytes`` are written to this one."""
+        """How many bytes at most are written to each device below when ``data_bytes`` are written to this one."""
         return (data_bytes,) * len(below)
 
     def parameters(self) -> tuple[str, ...]:
@@ -223,21 +227,21 @@ class Layer(ABC):
         return ()
 
     def untold(self) -> Iterator[str]:
-        """What of its settings nobody can read back once it is made, in sentences."""
+        """Yield a sentence for each setting that cannot be read back once the layer is made."""
         yield from ()
 
     def fragments_for(self) -> tuple[str, ...]:
-        """The kernel configuration fragments that it needs with these settings."""
+        """The kernel configuration fragments that the layer needs with these settings."""
         return self.fragments
 
     def features(self) -> Iterator[Feature]:
-        """What not every kernel's drivers can that have the options of the fragments, as far as these settings ask."""
+        """Yield the features that these settings need and that a kernel may lack although it has all fragments."""
         yield from ()
 
     def memory(self, devices: int) -> Capacity | None:
-        """What of the guest's memory it keeps as long as it is there, on so many devices."""
+        """The guest memory that the layer occupies on this many devices as long as it exists; None if none."""
         return None
 
     @abstractmethod
     def make(self, site: Site) -> Made:
-        """The commands that make it on devices that are empty."""
+        """How the layer is made on the empty devices of ``site``."""

@@ -23,10 +23,10 @@ LAYERS: Mapping[str, type[Layer]] = MappingProxyType(_layers)
 
 
 def register(layer: type[Layer]) -> None:
-    """Make a layer known; for one of another package, before the settings are read.
+    """Make a layer known. Another package calls this before the settings are read.
 
-    Raises :class:`ValueError` for a name, a setting or a metric that is another's, and for phases of which not the last
-    one, and that one alone, is judged.
+    Raises :class:`ValueError` if another layer has the name, a setting or a metric, and if the judged phase is not
+    exactly the last one.
     """
     if layer.name in (*_layers, *DISKS):
         raise ValueError(f"there is a layer or disk called {layer.name} already")
@@ -47,15 +47,15 @@ def forget(name: str) -> None:
 
 
 def aliases() -> dict[str, str]:
-    """The short names of whole stacks: those of layers that have one, and each disk with a file system alone."""
+    """Whole stacks by their short names: each layer with an alias, and each disk for ext4 on it."""
     of_layers = {layer.name: layer.alias for layer in _layers.values() if layer.alias}
     return of_layers | {disk: f"{disk}+{Ext4.name}" for disk in DISKS}
 
 
 def spelled_out(text: str) -> str:
-    """The whole stack that a short name stands for; other text as it is.
+    """The whole stack that a short name stands for; other text is returned unchanged.
 
-    A word that is no layer's is a disk's: which disks there are is a matter of the settings.
+    A word that can name a disk and names no layer is taken for a disk, since only the settings say which disks exist.
     """
     word = text.strip()
     if word not in _layers and objection_to(word) is None:
@@ -63,6 +63,6 @@ def spelled_out(text: str) -> str:
     return aliases().get(word, text)
 
 
-# A layer of this room is known by its line here.
+# Each layer of this room is registered here.
 for _layer in (*(Ram, LvmCache, LvmWritecache, Bcache, Raid1, Raid5, Crypt), *(Ext4, Raw, Xfs, Btrfs)):
     register(_layer)

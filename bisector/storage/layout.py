@@ -1,4 +1,4 @@
-"""A stack laid out on the guest's empty disks, in one round trip, and checked."""
+"""Lays a stack out on the guest's empty disks, in one round trip, and checks what the kernel made."""
 
 import re
 from collections import Counter
@@ -24,22 +24,22 @@ _SIZE = re.compile(r"\d{1,20}")
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What the layers' counters were at one moment, from the disks upwards."""
+    """The counters of all layers at one moment, from the disks upwards."""
 
     of_layers: tuple[Any, ...] = ()
 
     @property
     def cache(self) -> CacheStatus | None:
-        """That of the uppermost dm-cache, which is on record as it is; None for a stack without one."""
+        """The status of the uppermost dm-cache, which is recorded unchanged; None if the stack has no dm-cache."""
         return next((one for one in reversed(self.of_layers) if isinstance(one, CacheStatus)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MountedStack:
-    """A mounted file system on its layers, or without one the uppermost block device, by its path.
+    """A stack in the guest: ``mountpoint`` of its file system or, if it has none, the path of the uppermost ``device``.
 
-    ``description`` holds the commands that made it, in order, ``made`` its layers in the same order. ``room`` says
-    which settings make it larger, ``queues`` what the kernel has of the disks.
+    ``description`` are the commands that made it, in order, ``made`` its layers in the same order. ``room`` names the
+    settings that make it larger, ``queues`` are the queue settings of the disks as the kernel shows them.
     """
 
     mountpoint: str
@@ -50,11 +50,11 @@ class MountedStack:
     queues: tuple[DiskQueue, ...] = ()
 
     def read(self, shell: Shell) -> Readings:
-        """The counters of each layer that has some, of this moment."""
+        """Read the counters of each layer that has any."""
         return Readings(tuple(counters.read(shell) for counters in self._counters))
 
     def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
-        """The values of metrics between two readings; where two layers have the same metric, of the upper one."""
+        """The metrics between two readings, as name and value; the upper of two layers with the same metric counts."""
         values: dict[str, float] = {}
         for counters, first, last in zip(self._counters, before.of_layers, after.of_layers, strict=True):
             values |= dict(counters.values(first, last))
@@ -62,11 +62,11 @@ class MountedStack:
 
     @property
     def fills_itself(self) -> bool:
-        """Whether a layer can fill what a workload left free of its cache."""
+        """Whether a layer can fill the part of its cache that a workload left free."""
         return any(one.fill is not None for one in self.made)
 
     def fill(self, shell: Shell, seconds: float) -> None:
-        """Fill what is still free of the caches, within so many seconds for each."""
+        """Fill the part of each cache that is still free, within ``seconds`` per cache."""
         for one in self.made:
             if one.fill is not None:
                 run_steps(shell, one.fill(seconds), seconds + _FILL_GRACE_S)
@@ -88,11 +88,10 @@ def lay_out(
 ) -> MountedStack:
     """Make the layers from the disks upwards and check that the kernel made what was asked for.
 
-    ``values`` are those of the layers' settings, ``files`` is what the workload writes; disks ``in_memory`` are made
-    first. Raises
-    :class:`bisector.core.errors.KernelFault` when a command fails or a layer is not what was asked for,
+    ``values`` are the layers with their settings, ``files`` is what the workload writes; disks ``in_memory`` are made
+    first. Raises :class:`bisector.core.errors.KernelFault` if a command fails or a layer is not what was asked for,
     :class:`UserError` for missing tools, sizes that do not fit and settings of disks that the kernel does not take,
-    :class:`bisector.core.errors.InfraError` when a layer lies on another disk than it should.
+    and :class:`bisector.core.errors.InfraError` if a layer lies on a wrong disk.
     """
     of_disks = {name: (guest_disks or {}).get(name, GuestDisk()) for name in stack.disks}
     paths = tuple(disks.path_of(name, disk.bus) for name, disk in of_disks.items())
@@ -104,7 +103,7 @@ def lay_out(
     measured = f"blockdev --getsize64 {raw}" if raw else f"stat -f -c '%a %S' {MOUNTPOINT}"
     queued = (step for name, disk in of_disks.items() for step in disks.queue_steps(name, disk))
     described = (*queued, *(step for one in made for step in one.steps), *disks.steps(measured))
-    # Each part by how many answers it has, in the order in which they come.
+    # The answers come in this order, and each part has as many as it has steps.
     parts: tuple[Sequence[Step], ...] = (
         (disks.tools_step(stack.tools), *own),
         disks.devices_steps(paths),
@@ -129,14 +128,14 @@ def lay_out(
 def _made(
     stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk], in_memory: Mapping[str, MemoryDisk]
 ) -> tuple[Made, ...]:
-    """How each layer is made, in order; a second layer of a kind has names of its own."""
+    """How each layer is made, in order; a second layer of the same kind gets other device names."""
     made: list[Made] = []
     seen: Counter[str] = Counter()
 
     def device(node: Node) -> Device:
         if node.is_disk:
             path, disk = disks.path_of(node.name, of_disks[node.name].bus), in_memory.get(node.name)
-            # A disk on brd is device-mapper's itself.
+            # A disk on brd is a device-mapper device itself.
             return Device(path, (disk.below if isinstance(disk, Brd) else path,))
         below = tuple(map(device, node.below))
         seen[node.name] += 1
@@ -151,9 +150,9 @@ def _made(
 
 
 def _check_room(answer: str, files: Files, runs_on_device: int, larger: str) -> None:
-    """The largest file fits on the file system, or all runs have places of their own on the device.
+    """Raise :class:`UserError`, with both sizes, if the largest file does not fit on the file system.
 
-    Raises :class:`UserError` with both sizes.
+    On a stack without a file system all runs have to fit on the device, each in its own place.
     """
     smaller = " or ".join(files.keys)
     if runs_on_device:

@@ -1,8 +1,8 @@
 """dm-cache by LVM's own commands (lvmcache(7)): a slow device with a cache on a fast one.
 
-Every property that has a default, in LVM or in the kernel, is named in the commands and read back, since those defaults
-differ between versions. The default policy was mq before v4.2 and is smq since; LVM makes metadata of format 2 where
-the kernel has it, which kernels before v4.11 cannot read (629d0a8a1a10, "dm cache metadata: add "metadata2" feature").
+Every property that has a default, in LVM or in the kernel, is named in the commands and read back, since defaults
+differ between versions. The default policy was mq before v4.2 and is smq since then. LVM makes metadata of format 2 if
+the kernel has it; kernels before v4.11 cannot read it (629d0a8a1a10, "dm cache metadata: add "metadata2" feature").
 """
 
 import re
@@ -22,7 +22,7 @@ from bisector.storage.filling import FILLED, FULL_PERCENT, Settling
 from bisector.storage.layer import Capacity, Feature, Files, Phase, Since
 
 _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
-# For each chunk: the mapping, its hint and the hint's key, and room for a transaction (_cache_min_metadata_size() in
+# For each chunk the mapping, its hint and the hint's key; and room for a transaction (_cache_min_metadata_size() in
 # LVM's lib/metadata/cache_manip.c).
 _METADATA_OF_CHUNK_BYTES, _TRANSACTION_BYTES = 44, 4 << 20
 _CHUNK_STEP_BYTES, _CHUNK_MOST_BYTES = 32 << 10, 1 << 30  # lvmcache(7), "dm-cache chunk size"
@@ -30,9 +30,10 @@ _MOST_CHUNKS = 1_000_000  # lvm.conf(5), allocation/cache_pool_max_chunks
 _NEWER_FORMAT = 2
 _MODES = ("writeback", "writethrough", "passthrough")  # lvmcache(7)
 _AS_LVM_CHOOSES = (AUTO, "as LVM chooses")
-POLICY = "smq"  # of the fragment that every stack with a cache has
-# LVM before 2.03.40 gives a cachevol this one, whatever lvconvert or lvchange is told: it looks for the policy in the
-# segment of the cachevol, which has none (its a16979bc5, "cache: fix wrong segment used for cachevol policy name").
+POLICY = "smq"  # the policy in the fragment that every stack with a cache has
+# LVM before 2.03.40 gives a cachevol this policy, whatever lvconvert or lvchange is told: it looks for the policy in
+# the segment of the cachevol, which has none (LVM's a16979bc5, "cache: fix wrong segment used for cachevol policy
+# name").
 _CACHEVOL_POLICY = "mq"
 _CLEANER = "cleaner"
 _CLEANER_STACK = (
@@ -41,14 +42,14 @@ _CLEANER_STACK = (
 # lvmcache(7): the threshold "is at least 8 chunks in size"; the kernel's own default is 2048 sectors (cache.rst).
 _THRESHOLD_LEAST_CHUNKS, _THRESHOLD_USUAL_BYTES = 8, 2048 * SECTOR_BYTES
 _THRESHOLD = "migration_threshold"
-# smq spreads the blocks over its levels at the end of each CACHE_UPDATE_PERIOD, and marks anew what it may demote at
-# that of each DEMOTE_PERIOD (drivers/md/dm-cache-policy-smq.c, end_cache_period() and update_sentinels()). In v6.1 both
-# are 60 s; the smq of before dm-cache's rework in v4.12 had 10 s and 60 s. The demonstration's fixed kernel becomes
-# fast when that moment comes, and not before. mq is the same policy since v4.6; before, it counted hits, and no time.
+# smq spreads the blocks over its levels at the end of each CACHE_UPDATE_PERIOD, and at the end of each DEMOTE_PERIOD
+# marks anew which blocks it may demote (drivers/md/dm-cache-policy-smq.c, end_cache_period() and update_sentinels()).
+# In v6.1 both are 60 s; before dm-cache's rework in v4.12 they were 10 s and 60 s. The demonstration's fixed kernel
+# becomes fast at that moment and not before. mq is the same policy since v4.6; before, it counted hits and not time.
 SETTLING = Settling(period_s=60.0)
-_N = r"(\d{1,18})"  # what the record holds has 63 bits; the kernel's counters have 32, or are block numbers
-# Sectors of a block of metadata, blocks of metadata in use and in all, sectors of a block of the cache, blocks of it in
-# use and in all, read hits and misses, write hits and misses, demotions, promotions, dirty blocks.
+_N = r"(\d{1,18})"  # integers on record have 63 bits; the kernel's counters have 32, or are block numbers
+# Sectors per metadata block, metadata blocks in use and in all, sectors per cache block, cache blocks in use and in
+# all, read hits and misses, write hits and misses, demotions, promotions, dirty blocks.
 _STATUS = re.compile(rf"{_N} {_N}/{_N} {_N} {_N}/{_N} {_N} {_N} {_N} {_N} {_N} {_N} {_N} (.*)", re.ASCII)
 
 
@@ -60,14 +61,14 @@ def _cache_arguments(line: str) -> list[str]:
 
 
 def _counted_words(words: Iterator[str]) -> tuple[str, ...]:
-    """As many words as the first one says; raises :class:`ValueError` and :class:`StopIteration`."""
+    """A list of words that its length precedes; raises :class:`ValueError` and :class:`StopIteration`."""
     return tuple([next(words) for _ in range(int(next(words)))])
 
 
 def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
-    """``dmsetup status DEVICE``: the status, the bytes of the metadata's device, and the threshold in sectors.
+    """Read ``dmsetup status DEVICE``: the status, the bytes of the metadata device, and the threshold in sectors.
 
-    The last is None where the kernel does not tell it. Raises :class:`MapperUnreadable`, also for metadata that are
+    The threshold is None if the kernel does not print it. Raises :class:`MapperUnreadable`, also if the metadata are
     read-only.
     """
     strange = device_mapper.MapperUnreadable(f"not a dm-cache status line: {device_mapper.quoted(line)}")
@@ -83,10 +84,10 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
         threshold = int(core[core.index(_THRESHOLD) + 1]) if _THRESHOLD in core[:-1] else None
     except (ValueError, StopIteration) as error:
         raise strange from error
-    # Kernels before v4.3 have no needs_check, and those before v3.16 no word on whether the metadata are read-only.
+    # Kernels before v4.3 do not print needs_check, and kernels before v3.16 not even whether metadata are read-only.
     if not {"ro", "needs_check"}.isdisjoint(words):
         raise device_mapper.MapperUnreadable("the kernel made the cache's metadata read-only")
-    # writeback is the kernel's default, and may go without saying.
+    # writeback is the kernel's default, which it may leave out.
     mode = next((one for one in features if one in _MODES), _MODES[0])
     read_hits, read_misses, write_hits, write_misses, demotions, promotions = counts
     status = CacheStatus(
@@ -96,7 +97,7 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
 
 
 def parse_table(line: str) -> tuple[Mapping[str, str], int, int]:
-    """``dmsetup table DEVICE``: ``major:minor`` of each part, the sectors of a block, the format of the metadata.
+    """Read ``dmsetup table DEVICE``: ``major:minor`` of each part, sectors per block, and the metadata format.
 
     Raises :class:`MapperUnreadable`.
     """
@@ -112,12 +113,12 @@ def parse_table(line: str) -> tuple[Mapping[str, str], int, int]:
 
 
 def takes_blocks(mode: str, policy: str) -> bool:
-    """Whether blocks ever go into the cache: in passthrough mode none do, and the cleaner only writes back."""
+    """Whether blocks ever enter the cache: in passthrough mode none do, and the policy cleaner only writes back."""
     return mode != "passthrough" and policy != _CLEANER
 
 
 def counted(before: CacheStatus | None, after: CacheStatus | None) -> Iterator[tuple[str, float]]:
-    """The values of metrics over a run; dm-cache itself counts from the making of the cache on."""
+    """Yield the metrics of a run, as name and value; dm-cache itself counts since the cache was made."""
     if before is None or after is None:
         return
     hits = after.read_hits + after.write_hits - before.read_hits - before.write_hits
@@ -132,7 +133,7 @@ def counted(before: CacheStatus | None, after: CacheStatus | None) -> Iterator[t
 
 
 def _not_full(run: Run) -> Iterator[str]:
-    """A cache with free blocks takes what it is given; only a full one has to choose."""
+    """Yield why the cache was not full before the run: only a full cache has to choose which blocks it keeps."""
     before = run.cache_before
     if before is None or not takes_blocks(before.mode, before.policy):
         return
@@ -142,7 +143,7 @@ def _not_full(run: Run) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class LvmCache(device_mapper.LvmCacheLayer):
-    """The first run fills the cache, the second one shows which blocks it keeps."""
+    """A dm-cache: the first run fills it, the second one shows which blocks it keeps."""
 
     name = "lvmcache"
     group = "bisector"
@@ -151,7 +152,7 @@ class LvmCache(device_mapper.LvmCacheLayer):
     alias = "lvmcache(ssd,hdd)+ext4"
     fragments = ("storage-lvmcache",)
     suspects = ("drivers/md",)
-    # lvconvert calls cache_check from thin-provisioning-tools on every cache it activates.
+    # lvconvert calls cache_check from thin-provisioning-tools for each cache that it activates.
     tools = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup", "cache_check")
     counts = ("cache.hit_ratio", "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
     phases = (Phase("empty", judged=False, fills=True, settling=SETTLING), Phase("full", unready=_not_full))
@@ -180,7 +181,7 @@ class LvmCache(device_mapper.LvmCacheLayer):
 
     @property
     def threshold_sectors(self) -> int | None:
-        """The migration threshold to name; None where that is left to LVM."""
+        """The migration threshold in sectors; None if LVM chooses it."""
         if self.threshold_bytes is not None:
             return self.threshold_bytes // SECTOR_BYTES
         if self.chunk_bytes is None:
@@ -189,30 +190,30 @@ class LvmCache(device_mapper.LvmCacheLayer):
 
     @property
     def least_metadata_bytes(self) -> int:
-        """The least that LVM takes for this many chunks."""
+        """The least metadata that LVM takes for this number of chunks."""
         chunks = self.cache_bytes // (self.chunk_bytes or 2 * _CHUNK_STEP_BYTES)
         return max(_METADATA_LEAST_BYTES, _TRANSACTION_BYTES + chunks * _METADATA_OF_CHUNK_BYTES)
 
     def fragments_for(self) -> tuple[str, ...]:
-        """Old trees have each policy but smq as an option of its self."""
+        """The layer's fragments; old trees have an option for each policy, so policies other than smq need another."""
         return self.fragments if self.policy == POLICY else (*self.fragments, "storage-lvmcache-policies")
 
     def features(self) -> Iterator[Feature]:
-        """The newer format of the metadata, where it is asked for by name."""
+        """Yield metadata of format 2, if the settings ask for it."""
         if self.metadata_format == _NEWER_FORMAT:
             since = Since("v4.11", "drivers/md/dm-cache-target.c", "metadata2")
             yield Feature("metadata of format 2", since, ("storage.cache_metadata_format",))
 
     def filled_by(self) -> int:
-        """As much as the cache has room for."""
+        """The bytes of the cache; 0 if no blocks enter it."""
         return self.cache_bytes if takes_blocks(self.mode, self.policy) else 0
 
     def volume_bytes(self) -> int:
-        """The blocks and the metadata, one volume or two."""
+        """The size of cache and metadata, whether in one volume or in two."""
         return device_mapper.whole_extents(self.cache_bytes) + device_mapper.whole_extents(self.metadata_bytes)
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """What LVM refuses, or makes in another way than it was told to."""
+        """Yield also what LVM refuses, or makes in another way than it is told to."""
         chunk, is_format_1 = self.chunk_bytes or _CHUNK_STEP_BYTES, self.metadata_format == 1
         least_threshold = _THRESHOLD_LEAST_CHUNKS * (self.chunk_bytes or 0)
         is_cachevol, is_cleaner = self.volume == "cachevol", self.policy == _CLEANER
@@ -241,7 +242,7 @@ class LvmCache(device_mapper.LvmCacheLayer):
         yield from device_mapper.LvmCacheLayer.problems(self, below, files)
 
     def volumes(self, group: str, fast: str, slow: str) -> Iterator[Step]:
-        """The order is the pool's: what lies on the fast device first, then the origin over the whole slow one."""
+        """Yield the steps in the order that a pool needs: volumes on the fast device, the origin, then the cache."""
         chunk = "" if self.chunk_bytes is None else f"--chunksize {self.chunk_bytes}b "
         rest = f"--cachepolicy {self.policy} "
         if self.metadata_format is not None:
@@ -261,7 +262,7 @@ class LvmCache(device_mapper.LvmCacheLayer):
         for name, size_bytes in (("meta", self.metadata_bytes), ("data", self.cache_bytes)):
             yield Step(f"lvcreate -y -n {name} -L {size_bytes}b {group} {fast}", self.volume_fault)
         yield origin
-        # No spare metadata volume: it takes room on the fast device, and nothing here outlives the trial.
+        # No spare volume for metadata: it would use room on the fast device, and nothing here outlives the trial.
         yield Step(
             f"lvconvert -y --type cache-pool --cachemode {self.mode} {chunk}--poolmetadataspare n "
             f"--poolmetadata {group}/meta {data}",
@@ -270,19 +271,23 @@ class LvmCache(device_mapper.LvmCacheLayer):
         yield Step(f"lvconvert -y --type cache --cachepool {data} {rest}{group}/origin", kernel_fault)
 
     def read_status(self, line: str) -> CacheStatus:
-        """See :func:`parse_status`."""
+        """The status; see :func:`parse_status`."""
         return parse_status(line)[0]
 
     def counted(self, before: CacheStatus, after: CacheStatus) -> Iterator[tuple[str, float]]:
-        """See :func:`counted`."""
+        """Yield the metrics of a run; see :func:`counted`."""
         return counted(before, after)
 
     def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
-        """LVM asked for policy, mode and blocks by name; how large its volumes are no kernel has a part in."""
+        """Check the properties of the cache and the sizes of its volumes; see :meth:`LvmCacheLayer.check_made`.
+
+        LVM asks for policy, mode and blocks by name, so other ones are the kernel's fault. No kernel has a part in the
+        sizes of LVM's volumes.
+        """
         parts, block_sectors, metadata_format = parse_table(table_line)
         status, metadata_bytes, threshold = parse_status(status_line)
         found, asked = [status.policy, status.mode], [str(self.policy), str(self.mode)]
-        # A pair for each that was named; a kernel that does not tell its threshold leaves it out.
+        # Properties that were named; the threshold is left out if the kernel does not print it.
         sectors = self.threshold_sectors if threshold is not None else None
         for name, wanted, has in (
             ("blocks of {} sectors", self.chunk_bytes and self.chunk_bytes // SECTOR_BYTES, block_sectors),

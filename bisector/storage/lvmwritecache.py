@@ -1,9 +1,9 @@
-"""dm-writecache by LVM's own commands (lvmcache(7)): what is written goes to a fast device first.
+"""dm-writecache by LVM's own commands (lvmcache(7)): writes go to a fast device first.
 
-It caches no reads, but for those of blocks that are still to be written back. Kernels have it since v4.18
-(48debafe4f2f, "dm: add writecache target"). They start to write back when more of the blocks than the high watermark
-says are in use, and stop when fewer than the low one says are (Documentation/admin-guide/device-mapper/writecache.rst).
-So a cache whose use has come near the low watermark counts as full.
+It caches no reads, except of blocks that are not written back yet. Kernels have it since v4.18 (48debafe4f2f, "dm: add
+writecache target"). They start to write back when the share of blocks in use is above the high watermark, and stop when
+it is below the low watermark (Documentation/admin-guide/device-mapper/writecache.rst). So a cache whose use has come
+near the low watermark counts as full.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,25 +23,24 @@ from bisector.storage.layer import Capacity, Files, Phase
 _OLD_FIELDS, _NEW_FIELDS = 4, 14
 _MOST_PERCENT = 100
 _LEFT_SHARE = 0.9  # of the low watermark, after the last batch that is written back
-_GREATEST = 2**63  # of an integer that the record holds
+_GREATEST = 2**63  # integers on record are below this
 _QUOTED = 200
-# The kernel's own for an SSD: when what was written is made to last, in blocks and in milliseconds. And how many pieces
-# may be written back at a time: without a limit until the middle of 2022, by the size of the memory since then, and at
-# most so many (MAX_WRITEBACK_JOBS in drivers/md/dm-writecache.c).
+# The kernel's defaults for an SSD: after how many blocks and how many milliseconds written data is committed. And how
+# many jobs may write back at a time: the default was unlimited until the middle of 2022, and since then follows the
+# size of the memory, up to this number (MAX_WRITEBACK_JOBS in drivers/md/dm-writecache.c).
 _FIXED = {"writeback_jobs": 65536, "autocommit_blocks": 65536, "autocommit_time": 1000}
-_DATA_SHARE = 0.9  # of the volume, beside 16 bytes of metadata for each block (struct wc_memory_entry)
-# Nothing else goes by a clock: it writes back by the watermarks, and max_age is off (drivers/md/dm-writecache.c).
+_DATA_SHARE = 0.9  # of the volume, besides 16 bytes of metadata for each block (struct wc_memory_entry)
+# Nothing else goes by a clock: watermarks decide when to write back, and max_age is off (drivers/md/dm-writecache.c).
 _SETTLING = Settling(_FIXED["autocommit_time"] / 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class WritecacheStatus:
-    """``dmsetup status`` of a dm-writecache.
+    """``dmsetup status`` of a dm-writecache: blocks in all, free blocks, and blocks being written back.
 
-    ``counts`` are reads, hits of reads, writes, and writes around the cache. Kernels before v5.15 have none of them
-    (e3a35d03407c, "dm writecache: add event counters"). From
-    v5.15 to the middle of 2022 the counters were of requests, and since then they are of blocks (2c6e755b49d2,
-    b2676e1482af).
+    ``counts`` are reads, read hits, writes, and writes around the cache; empty before v5.15 (e3a35d03407c, "dm
+    writecache: add event counters"). From v5.15 to the middle of 2022 they count requests, since then blocks
+    (2c6e755b49d2, b2676e1482af).
     """
 
     blocks: int
@@ -51,14 +50,14 @@ class WritecacheStatus:
 
 
 def parse_status(line: str) -> WritecacheStatus:
-    """Read ``dmsetup status DEVICE``; raises :class:`MapperUnreadable`, also where the target met an error."""
+    """Read ``dmsetup status DEVICE``; raises :class:`MapperUnreadable`, also if the target met an error."""
     words = arguments(line, "writecache")
     if len(words) not in (_OLD_FIELDS, _NEW_FIELDS) or not all(map(_is_whole, words[1:])):
         raise MapperUnreadable(f"not a dm-writecache status line: {quoted(line)}")
     if words[0] != "0":
         raise MapperUnreadable(f"dm-writecache met error {words[0][:_QUOTED]}")
     blocks, free, writeback, *more = map(int, words[1:])
-    reads_hits_writes, around = more[:3], more[5:6]  # between them are hits of writes that were and were not committed
+    reads_hits_writes, around = more[:3], more[5:6]  # the two between them are hits of uncommitted and committed writes
     return WritecacheStatus(blocks, free, writeback, (*reads_hits_writes, *around))
 
 
@@ -68,7 +67,7 @@ def _is_whole(word: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LvmWritecache(LvmCacheLayer):
-    """The first run fills the cache up to where it is written back, the second one is judged."""
+    """A dm-writecache: the first run fills it until it is written back, the second one is judged."""
 
     name = "lvmwritecache"
     group = "bisectorw"
@@ -102,26 +101,26 @@ class LvmWritecache(LvmCacheLayer):
 
     @property
     def named(self) -> Mapping[str, int]:
-        """The arguments that are given by name, beside the size of a block."""
+        """The arguments of the target by name, without the size of a block."""
         return {"high_watermark": self.high_percent, "low_watermark": self.low_percent, **_FIXED}
 
     def filled_by(self) -> int:
-        """Up to the low watermark: what is above is written back."""
+        """The bytes up to the low watermark; anything above it is written back."""
         return -(-self.cache_bytes * self.low_percent // _MOST_PERCENT)
 
     def volume_bytes(self) -> int:
-        """One volume, with the metadata in it."""
+        """The size of the one volume, which includes the metadata."""
         return whole_extents(self.cache_bytes)
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """The target takes the watermarks."""
+        """Yield also watermarks that the target does not take."""
         if self.low_percent > self.high_percent:
             keys = ("storage.lvmwritecache.low_watermark", "storage.lvmwritecache.high_watermark")
             yield Problem(keys, "the low one is at most the high one")
         yield from LvmCacheLayer.problems(self, below, files)
 
     def volumes(self, group: str, fast: str, slow: str) -> Iterator[Step]:
-        """LVM attaches an inactive volume alone, and cannot wipe what is not active: lvconvert formats it."""
+        """Yield the steps. LVM attaches only an inactive volume, and cannot wipe it: lvconvert formats it."""
         yield Step(f"lvcreate -y -an -Zn -n data -L {self.cache_bytes}b {group} {fast}", self.volume_fault)
         yield Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", self.volume_fault)
         named = " ".join(f"{name}={value}" for name, value in {"block_size": self.block_bytes, **self.named}.items())
@@ -135,16 +134,16 @@ class LvmWritecache(LvmCacheLayer):
         return parse_status(line)
 
     def counted(self, before: WritecacheStatus, after: WritecacheStatus) -> Iterator[tuple[str, float]]:
-        """The values of metrics over a run; the target itself counts from the making of the cache on."""
+        """Yield the metrics of a run; the target itself counts since the cache was made."""
         for name, status in ((FILLED_BEFORE, before), (FILLED, after)):
-            # Of what is in use after it was written back down to the low watermark. The kernel writes back in batches,
-            # and a last one takes it below: seen were 42.5 % of a small cache instead of 45.
+            # 100 % is what remains in use after writing back down to the low watermark. The kernel writes back in
+            # batches, and the last one goes below it: to 42.5 % of a small cache, for example, instead of 45 %.
             used = _MOST_PERCENT * (status.blocks - status.free) / max(status.blocks, 1)
             yield name, float(min(_MOST_PERCENT, _MOST_PERCENT * used / (self.low_percent * _LEFT_SHARE)))
         yield "cache.blocks", float(after.blocks)
         yield "cache.free_blocks", float(after.free)
         yield "cache.writeback_blocks", float(after.writeback)
-        # Whatever is in the cache is still to be written back.
+        # All blocks in the cache are still to be written back.
         yield "cache.dirty_blocks", float(after.blocks - after.free)
         counts = (before.counts, after.counts)
         if all(counts):
@@ -153,9 +152,10 @@ class LvmWritecache(LvmCacheLayer):
                 yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
 
     def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
-        """Other arguments than LVM asked for are the kernel's doing; how large the volume is is LVM's.
+        """Check the arguments of the target and the size of the volume; see :meth:`LvmCacheLayer.check_made`.
 
-        v4.18 reckons watermarks and times back from blocks and ticks, so that one can be off by one.
+        Other arguments than LVM asked for are the kernel's fault; LVM decides the size of the volume. v4.18 computes
+        watermarks and times back from blocks and ticks, so each can be off by one.
         """
         asked = {"block_size": self.block_bytes, **self.named}
         try:
@@ -165,7 +165,7 @@ class LvmWritecache(LvmCacheLayer):
             raise MapperUnreadable(f"not a dm-writecache table line: {quoted(table_line)}") from error
         given = {"block_size": block} | {name: value for name, value in words if not _is_whole(name)}
         found = {name: int(value) if _is_whole(value := given.get(name, "")) else None for name in asked}
-        others = [name for name in given if name not in asked]  # with a number or, as cleaner, without
+        others = [name for name in given if name not in asked]  # some have a number, others such as cleaner have none
         near = all(value is not None and abs(value - asked[name]) <= 1 for name, value in found.items())
         if not near or others or found["block_size"] != self.block_bytes:
             told, wanted = (", ".join(f"{name} {value}" for name, value in one.items()) for one in (found, asked))

@@ -1,9 +1,9 @@
 """RAID by the kernel's md driver (md(4), mdadm(8)): mirrors, and stripes with parity.
 
-The arrays are made as if they were in step already, since what is on empty disks is: mirrors of zeros are equal, and
-the parity of zeros is zero. A resynchronisation would run beside the measurement otherwise, and its speed would be in
-the figures. Above a layer that shows something else than zeros, such as crypt, the parity of what was never written is
-wrong; nothing reads it, as no disk fails.
+The arrays are made as if they were in sync already, since empty disks are: mirrors of zeros are equal, and the parity
+of zeros is zero. Otherwise a resync would run during the measurement, and its speed would show in the figures. On a
+layer that does not read as zeros, such as crypt, the parity of blocks that were never written is wrong; nothing reads
+it, since no disk fails.
 """
 
 from abc import abstractmethod
@@ -19,29 +19,29 @@ from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run, steps
 from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Site
 
-# Where data begin on each device: the default follows the size of the device and the version of mdadm (md(4)).
+# Where data begins on each device: the default follows the size of the device and the version of mdadm (md(4)).
 _DATA_OFFSET_BYTES = 1 << 20
 _SECTOR_BYTES = 512
 _LEFT_SYMMETRIC = 2  # the kernel's number of the layout (drivers/md/raid5.h)
 _STATUS_DEADLINE_S = 60.0
-# What is read of an array, and what it has to be (Documentation/admin-guide/md.rst). An array without writes is clean,
-# or still active for a moment.
+# The states of an array that works (Documentation/admin-guide/md.rst). An array without writes is clean, or remains
+# active for a moment.
 _STATES = ("clean", "active", "active-idle", "write-pending")
 _LEAST_CHUNK_BYTES = 4096
-# What parity and data are read or copied for: the kernel's defaults of RAID 5 in all versions (drivers/md/raid5.c). The
-# first one came with v4.1; some instructions for parity do not take it, where it is 1 all the same.
+# When parity and data are read or copied: the kernel's defaults of RAID 5 in all versions (drivers/md/raid5.c).
+# rmw_level came with v4.1; it is 1 even if the CPU's instructions for parity do not support it.
 _OF_STRIPES = {"rmw_level": "1", "preread_bypass_threshold": "1", "skip_copy": "0"}
-# A kernel that is built without bitmaps has no file of them (CONFIG_MD_BITMAP, since v6.18).
+# Values of files that a kernel may lack, such as one that is built without bitmaps (CONFIG_MD_BITMAP, since v6.18).
 _WITHOUT_A_FILE = {"bitmap/location": "none", **_OF_STRIPES}
 _PAGE_BYTES = 4096
-# Of a stripe beside its pages, for each device: a bio, and of two the rest of a struct r5dev (setup_conf()).
+# The size of a stripe for each device besides its page: two bios, and the rest of a struct r5dev (setup_conf()).
 _STRIPE_BYTES = 512
-_MOST_STRIPES, _MOST_THREADS = 32768, 8192  # that RAID 5 takes (drivers/md/raid5.c)
+_MOST_STRIPES, _MOST_THREADS = 32768, 8192  # the most that RAID 5 takes (drivers/md/raid5.c)
 
 
 @dataclass(frozen=True, slots=True)
 class Raid(Layer):
-    """An array of the md driver without a bitmap, whose devices are all in step."""
+    """An array of the md driver without a bitmap, whose devices are all in sync."""
 
     many = True
     tools = ("mdadm",)
@@ -49,18 +49,18 @@ class Raid(Layer):
 
     @abstractmethod
     def data_devices(self, count: int) -> int:
-        """How many of the devices hold data that no other one holds."""
+        """How many of ``count`` devices' worth of data the array holds."""
 
     def chunk(self) -> int:
-        """The unit that is laid on one device after the other; a mirror has none, and 0 is the kernel's word of it."""
+        """The chunk in bytes; 0 for a mirror, which has no chunks, as the kernel shows it."""
         return 0
 
     def tuned(self) -> Mapping[str, str]:
-        """Files of the array in sysfs that are written before it is used, where they are and have another value."""
+        """Values for files of the array in sysfs; each file that exists with another value is written before use."""
         return {}
 
     def extent(self, below: Sequence[Capacity]) -> Capacity:
-        """As much of each device as the smallest one has."""
+        """The array; it uses as much of each device as the smallest one has."""
         keys = tuple(dict.fromkeys(key for one in below for key in one.keys))
         what = f"the {self.name} of {', '.join(one.what for one in below)}"
         sizes = [one.size_bytes for one in below if one.size_bytes is not None]
@@ -71,7 +71,7 @@ class Raid(Layer):
         return Capacity(what, each // unit * unit * self.data_devices(len(below)), keys)
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """Each device has room for the superblock and one chunk."""
+        """Yield each device that has no room for the superblock and one chunk."""
         for one in below:
             needed = _DATA_OFFSET_BYTES + (self.chunk() or _LEAST_CHUNK_BYTES)
             if one.size_bytes is not None and one.size_bytes < needed:
@@ -82,11 +82,11 @@ class Raid(Layer):
                 yield Problem(("storage.stack", *one.keys), sentence)
 
     def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
-        """A page that is written is a page of data or of parity on a device, wherever the pages lie."""
+        """At most all data on each device: for each page of data a device gets one page of data or parity at most."""
         return (data_bytes + _DATA_OFFSET_BYTES,) * len(below)
 
     def make(self, site: Site) -> Made:
-        """An array by mdadm, whose state is read from sysfs, also before and after each run."""
+        """Make the array with mdadm; its state is read from sysfs, also before and after each run."""
         array, count = f"md{self.level}{site.suffix}", len(site.below)
         place, paths = f"/sys/block/{array}/md", tuple(device.path for device in site.below)
         chunk, tuned = self.chunk(), self.tuned()
@@ -118,7 +118,7 @@ class Raid(Layer):
             return f"cd {place} && grep -s -H . {' '.join((*asked, 'array_state', *more))}; cd /"
 
         def check(printed: str, stage: Stage) -> Mapping[str, str]:
-            """What the kernel says of the array; raises :class:`KernelFault` where that is not what was asked for."""
+            """The files of the array; raises :class:`KernelFault` if they are not what was asked for."""
             found = dict(line.partition(":")[::2] for line in printed.splitlines())
             if "level" not in found or "array_state" not in found:
                 raise KernelFault(stage, FaultKind.COMMAND_FAILED, f"{array}: the kernel says nothing of the array")
@@ -140,7 +140,7 @@ class Raid(Layer):
                 raise InfraError(f"{array} is on {', '.join(members)[:200]} instead of {', '.join(wanted)}")
 
         def still_in_step(shell: Shell) -> None:
-            """An array that lost a device, or resynchronises, would be another one."""
+            # An array that has lost a device, or that resyncs, performs differently.
             (answer,) = run_steps(shell, (Step(shown(), kernel_fault_in_run),), _STATUS_DEADLINE_S)
             check(answer, Stage.WORKLOAD)
 
@@ -149,7 +149,7 @@ class Raid(Layer):
 
 
 class Raid1(Raid):
-    """Each device has all data; a read is answered by one of them (drivers/md/raid1.c, read_balance)."""
+    """A mirror: each device has all data, and one of them serves each read (drivers/md/raid1.c, read_balance)."""
 
     name = "raid1"
     level = "1"
@@ -158,13 +158,13 @@ class Raid1(Raid):
     suspects = ("drivers/md/md.c", "drivers/md/md.h", "drivers/md/raid1.c", "drivers/md/raid1-10.c")
 
     def data_devices(self, count: int) -> int:
-        """One, and its mirrors."""
+        """One; the other devices are its mirrors."""
         return 1
 
 
 @dataclass(frozen=True, slots=True)
 class Raid5(Raid):
-    """Chunks of data on one device after the other, and in each stripe one of parity."""
+    """Chunks of data on one device after the other, with one chunk of parity in each stripe."""
 
     name = "raid5"
     level = "5"
@@ -187,24 +187,24 @@ class Raid5(Raid):
     # fmt: on
 
     def data_devices(self, count: int) -> int:
-        """All but one, which has the parity of each stripe in turn."""
+        """All but one: in each stripe one of the devices, in turn, has the parity."""
         return count - 1
 
     def chunk(self) -> int:
-        """Of the settings."""
+        """The chunk in bytes, from the settings."""
         return self.chunk_bytes
 
     def memory(self, devices: int) -> Capacity:
-        """The stripe cache: a page of each device for a stripe."""
+        """The stripe cache: each stripe has a page for each device."""
         size_bytes = self.stripes * devices * (_PAGE_BYTES + _STRIPE_BYTES)
         return Capacity("the stripe cache of RAID 5", size_bytes, ("storage.raid5.stripe_cache_size",))
 
     def tuned(self) -> Mapping[str, str]:
-        """The kernel's defaults, unless the settings differ (Documentation/admin-guide/md.rst)."""
+        """The stripe cache and threads of the settings, and fixed defaults (Documentation/admin-guide/md.rst)."""
         return {"stripe_cache_size": str(self.stripes), "group_thread_cnt": str(self.threads), **_OF_STRIPES}
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """The driver takes the chunk (drivers/md/raid5.c, setup_conf)."""
+        """Yield also a chunk that the driver does not take (drivers/md/raid5.c, setup_conf)."""
         if self.chunk_bytes & (self.chunk_bytes - 1):
             yield Problem(("storage.raid5.chunk",), f"{size_text(self.chunk_bytes)} is not a power of two")
         yield from Raid.problems(self, below, files)

@@ -1,6 +1,6 @@
-"""A RAM disk in the guest's memory by the kernel's brd driver: a device of no latency, below any layer.
+"""A RAM disk in the guest's memory, by the kernel's brd driver: a device without latency, below any layer.
 
-What is slow on it is the kernel's own code (Documentation/admin-guide/blockdev/ramdisk.rst).
+All time that a request takes on it is spent in kernel code (Documentation/admin-guide/blockdev/ramdisk.rst).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,16 @@ from bisector.storage.layer import Capacity, Layer, Made, Site
 _SIZE = "storage.ram.size"
 _MOST = 4
 _PAGE_BYTES = 4096
-_TREE_SHARE = 1 / 64  # of the pages' size, for the tree that brd keeps them in: a node of 576 bytes has 64 of 4 KiB
+# brd keeps its pages in a tree, whose size is this share of theirs: a node of 576 bytes has 64 pages of 4 KiB.
+_TREE_SHARE = 1 / 64
 
 
 @dataclass(frozen=True, slots=True)
 class Ram(Layer):
-    """Every page of it is written before anything is measured.
+    """A RAM disk, each page of which is written before anything is measured.
 
-    brd takes a page of memory when a sector of it is written for the first time (``brd_insert_page()`` in
-    drivers/block/brd.c), which would show in the first run alone.
+    brd allocates a page when one of its sectors is written for the first time (``brd_insert_page()`` in
+    drivers/block/brd.c), which would show in the first run only.
     """
 
     name = "ram"
@@ -43,24 +44,24 @@ class Ram(Layer):
         return self.size_bytes // _PAGE_BYTES * _PAGE_BYTES
 
     def extent(self, below: Sequence[Capacity]) -> Capacity:
-        """As large as its setting, in whole pages."""
+        """A disk of the size in the settings, in whole pages."""
         return Capacity("the RAM disk", self.whole_bytes, (_SIZE,))
 
     def memory(self, devices: int) -> Capacity:
-        """All its pages, and what brd finds them by."""
+        """All its pages, and the tree that brd keeps them in."""
         size = self.whole_bytes
         return Capacity("the RAM disk", size + int(size * _TREE_SHARE), (_SIZE,))
 
     def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
-        """Nothing on a disk."""
+        """Nothing: it lies on no device."""
         return ()
 
     def parameters(self) -> tuple[str, ...]:
-        """All RAM disks are of one size, in KiB; one that is not written takes no memory."""
+        """Parameters of brd. All its RAM disks have one size, in KiB; one that is never written takes no memory."""
         return (f"brd.rd_nr={_MOST}", f"brd.rd_size={self.whole_bytes >> 10}")
 
     def make(self, site: Site) -> Made:
-        """It is there since the boot: written once from end to end."""
+        """Write the disk once from end to end; it has existed since boot."""
         number = int(site.suffix or 1) - 1
         path, size = f"/dev/ram{number}", self.whole_bytes
 
@@ -69,6 +70,6 @@ class Ram(Layer):
             if found.strip() != str(size):
                 raise fault(f"blockdev: the RAM disk has {found.strip()[:40]!r} bytes; asked for {size}")
 
-        # dd makes a file where there is no device.
+        # Without the test dd would create a regular file if there is no such device.
         written = f"dd if=/dev/zero of={path} bs=1M iflag=count_bytes count={size} oflag=direct"
         return Made(path, steps(f"test -b {path}", written), steps(f"blockdev --getsize64 {path}"), verify)

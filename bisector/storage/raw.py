@@ -1,10 +1,10 @@
-"""No file system: the workload is given the uppermost block device itself."""
+"""A stack without a file system: the workload is given the uppermost block device itself."""
 
 from bisector.storage.layer import Layer, Made, Site
 
 
 class Raw(Layer):
-    """The last word of a stack whose workload reads and writes a block device."""
+    """The top of a stack whose workload reads and writes the block device below."""
 
     name = "raw"
     is_file_system = True
@@ -13,6 +13,6 @@ class Raw(Layer):
     tools = ("blockdev",)
 
     def make(self, site: Site) -> Made:
-        """Nothing is made."""
+        """Return the device below; there is nothing to make."""
         (device,) = site.below
         return Made(device.path, ())

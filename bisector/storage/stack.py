@@ -1,15 +1,15 @@
-"""A storage stack: layers on disks, what follows from what it is composed of, and its text.
+"""A storage stack: layers on disks, the properties that follow from its layers, and its text form.
 
 ``hdd+ext4``                              a file system on a disk
 ``lvmcache(ssd,hdd)+ext4``                on a layer that lies on two disks, in the order of its roles
 ``crypt(hdd)+xfs``, ``hdd+crypt+xfs``     the same stack, written in two ways: ``A+B`` is ``B(A)``
 ``raid5(hdd,hdd2,hdd3)+ext4``             on a layer that takes as many devices as it is given
 ``lvmcache(ssd,hdd,cache_mode=writethrough)+ext4``  with a setting of this one layer
-``hdd+xfs(mount_options="noatime,largeio")``  with one whose value has commas: in double quotes
+``hdd+xfs(mount_options="noatime,largeio")``  with a value that has commas, in double quotes
 ``lvmcache``, ``ssd``                     short names of whole stacks
 
-A name that is no layer's, with nothing below it, is a disk's. Which disks there are is known once all settings are
-(:func:`unknown_disk`).
+A name that no layer has, with nothing below it, is taken for a disk. Which disks exist is known only after all settings
+are read (:func:`unknown_disk`).
 """
 
 import difflib
@@ -30,13 +30,13 @@ from bisector.storage.layers import LAYERS, aliases, spelled_out
 _BARE = re.compile(r"[^\s(),+=]+")
 
 T = TypeVar("T")
-# Each layer with its settings, by its name.
+# Layers with their settings, by the names of the layers.
 Values: TypeAlias = Mapping[str, Layer]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A layer on what is below it, or a disk; ``options`` are settings of this one layer, as written in the stack."""
+    """A disk, or a layer on the nodes below; ``options`` are settings that the stack gives to this one layer."""
 
     name: str
     below: tuple["Node", ...] = ()
@@ -54,7 +54,7 @@ class Node:
 
     @property
     def is_disk(self) -> bool:
-        """Whether it is one of the disks, and no layer."""
+        """Whether the node is a disk and not a layer."""
         return self.name not in LAYERS
 
     @property
@@ -64,11 +64,11 @@ class Node:
 
     @property
     def layers(self) -> tuple["Node", ...]:
-        """The nodes of layers, each after those below it."""
+        """The nodes that are layers, each after the nodes below it."""
         return () if self.is_disk else (*(node for one in self.below for node in one.layers), self)
 
     def extent(self, disks: Mapping[str, Capacity], values: Values) -> Capacity:
-        """What it makes of disks of these sizes."""
+        """The device that the node makes on disks of these sizes."""
         if self.is_disk:
             return disks[self.name]
         layer = self.layer(values)
@@ -76,14 +76,14 @@ class Node:
         return replace(found, has_partitions=not layer.is_mapped)
 
     def layer(self, values: Values) -> Layer:
-        """The layer with its settings, those that the stack says over the others."""
+        """The layer with its settings; the stack's own options override ``values``."""
         kind = LAYERS[self.name]
         rows = kind.rows()
         said = {rows[name].field: rows[name].read(text, typed=True) for name, text in self.options}
         return replace(values[self.name] if self.name in values else kind(), **said)
 
     def said_by(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """Keys of settings, with that of the stack in place of those that it overrides."""
+        """The keys of settings, with ``storage.stack`` in place of each that the stack overrides."""
         rows = LAYERS[self.name].rows()
         overridden = {rows[name].key for name, _ in self.options}
         return tuple(dict.fromkeys("storage.stack" if key in overridden else key for key in keys))
@@ -91,40 +91,40 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A file system on layers on disks; ``top`` is the file system. Plain data: layers are looked up by their names."""
+    """A file system (``top``) on layers on disks. Plain data: layers are looked up by their names."""
 
     top: Node
 
     def __str__(self) -> str:
-        """The short name where there is one, else its full form."""
+        """The short name if there is one, else the full form."""
         names = (*aliases(), self.device.name)
         return next((name for name in names if spelled_out(name) == self.text), self.text)
 
     @property
     def text(self) -> str:
-        """Its full form, in which equal stacks are written alike."""
+        """The full form; equal stacks have the same text."""
         options = ",".join(self.top.written_options)
         return f"{self.device}+{self.top.name}{f'({options})' if options else ''}"
 
     @property
     def lone_disk(self) -> str | None:
-        """The disk, of a stack that is nothing else below its file system."""
+        """The disk of a stack that has nothing else below its file system; None for any other stack."""
         return self.device.name if self.device.is_disk else None
 
     @property
     def device(self) -> Node:
-        """What the file system is on."""
+        """The node that the file system is on."""
         (device,) = self.top.below
         return device
 
     @property
     def disks(self) -> tuple[str, ...]:
-        """The names of the disks that it uses, in the order in which it names them."""
+        """The names of the disks, in the order in which the stack names them."""
         return self.top.disks
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The layers' nodes in the order in which they are made, each after those below it."""
+        """The layers' nodes in the order in which they are made, each after the nodes below it."""
         return self.top.layers
 
     @property
@@ -139,66 +139,67 @@ class Stack:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The runs of a trial in order: those of the uppermost layer that asks for some, else one judged run.
+        """The phases of a trial in order: the phases of the uppermost layer that has any, else one judged run.
 
-        A lone run is named after its disk where there is one disk and nothing else below the file system.
+        That one run is named after the disk if there is nothing but a disk below the file system.
         """
         asked = next((layer.phases for layer in reversed(self.layers) if layer.phases), ())
         return asked or (Phase(self.lone_disk or "run"),)
 
     def unready(self, run: Run) -> Iterator[str]:
-        """Why a run did not begin in the state that its phase asks for; nothing of a run of another stack."""
+        """Yield why a run did not begin in the state that its phase asks for; nothing if no phase has its name."""
         for phase in self.phases:
             if phase.name == run.name:
                 yield from phase.unready(run)
 
     def unsteady(self, runs: Sequence[Run]) -> Iterator[str]:
-        """Why a cache was not steady after the rounds that filled it."""
+        """Yield why a cache was not steady after the rounds that filled it."""
         for phase in self.phases:
             if phase.fills:
                 yield from filling.unsteady([run for run in runs if phase_name(run.name) == phase.name])
 
     def each(self, values: Values) -> Iterator[tuple[Node, Layer]]:
-        """Each layer with its node, in the order in which they are made."""
+        """Each node with its layer and its settings, in the order in which they are made."""
         return ((node, node.layer(values)) for node in self.nodes)
 
     def fragments(self, values: Values) -> tuple[str, ...]:
-        """Kernel configuration fragments, each once."""
+        """The kernel configuration fragments that the layers need, each once."""
         return _once(one for _, layer in self.each(values) for one in layer.fragments_for())
 
     def features(self, values: Values) -> tuple[tuple[str, Feature], ...]:
-        """What its layers' settings ask of drivers beside their options, each with the name of the layer."""
+        """The features that the layers' settings need of drivers, each with the name of its layer."""
         asked = ((node, one) for node, layer in self.each(values) for one in layer.features())
         return _once((node.name, replace(one, keys=node.said_by(one.keys))) for node, one in asked)
 
     def filled_by(self, values: Values) -> int:
-        """How much a run has to write, in bytes, so that its caches are full; 0 for a stack without."""
+        """How many bytes a run has to write to fill all caches of the stack; 0 if it has no cache."""
         return max((layer.filled_by() for _, layer in self.each(values)), default=0)
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Programs that the guest needs, each once."""
+        """The programs that the guest needs for the stack, each once."""
         return _once(one for layer in self.layers for one in layer.tools)
 
     def parameters(self, values: Values) -> tuple[str, ...]:
-        """Kernel parameters of the layers, each once, in the order in which these are made."""
+        """The kernel parameters of the layers, each once, in the order in which the layers are made."""
         return _once(one for _, layer in self.each(values) for one in layer.parameters())
 
     def memory(self, values: Values) -> tuple[Capacity, ...]:
-        """What of the guest's memory its layers keep."""
+        """The guest memory that each of the layers occupies."""
         asked = ((node, layer.memory(len(node.below))) for node, layer in self.each(values))
         return tuple(replace(one, keys=node.said_by(one.keys)) for node, one in asked if one is not None)
 
     def untold(self, values: Values) -> tuple[str, ...]:
-        """What of its layers' settings nobody can read back, in sentences."""
+        """A sentence for each setting of the layers that cannot be read back."""
         return _once(one for _, layer in self.each(values) for one in layer.untold())
 
     @property
     def suspects(self) -> tuple[str, ...]:
         """Paths of drivers in the kernel's tree, each once.
 
-        Those of the layers between disks and file system, since the stack is composed for their sake; those of the
-        file system where there are none. Beside them those of layers that are disks, where they are not below one.
+        These are the drivers of the layers between disks and file system, since the stack is composed for their sake,
+        or else the drivers of the file system; and then the drivers of layers that are disks, unless their paths are
+        below one of the former.
         """
         between = [layer for layer in self.layers if layer.needs and not layer.is_file_system]
         found = [one for layer in between for one in layer.suspects] or self.file_system.suspects
@@ -207,12 +208,12 @@ class Stack:
         return _once((*found, *further))
 
     def alone(self, disk: str) -> "Stack":
-        """The stack's file system on one of the disks, with nothing between: what a baseline is measured on."""
+        """The stack's file system directly on one of the disks: a baseline is measured on it."""
         return Stack(Node(self.top.name, (Node(disk),), self.top.options))
 
     @property
     def baselines(self) -> tuple[str, ...]:
-        """The disks whose figures alone say something that those of the stack do not; none for a disk alone."""
+        """The disks to measure a baseline on; none if the stack is a file system on one disk."""
         return () if self.lone_disk else self.disks
 
     def extent(self, disks: Mapping[str, Capacity], values: Values) -> Capacity:
@@ -220,7 +221,7 @@ class Stack:
         return self.device.extent(disks, values)
 
     def problems(self, disks: Mapping[str, Capacity], values: Values, files: Files) -> Iterator[Problem]:
-        """What cannot work of each layer, from the disks upwards, and of one beside another."""
+        """Yield what cannot work in each layer, from the disks upwards, and conflicting kernel parameters of layers."""
         for node, layer in self.each(values):
             below = [one.extent(disks, values) for one in node.below]
             for problem in layer.problems(below, files):
@@ -233,7 +234,7 @@ class Stack:
                 yield Problem(("storage.stack",), sentence)
 
     def written(self, disks: Mapping[str, Capacity], values: Values, data_bytes: int) -> Mapping[str, int]:
-        """How much at most is written to each disk when the file system is given ``data_bytes`` of data."""
+        """How many bytes at most are written to each disk when ``data_bytes`` are written to the file system."""
         total: dict[str, int] = {}
         waiting = [(self.top, data_bytes)]
         while waiting:
@@ -258,7 +259,7 @@ _EXAMPLE = "lvmcache(ssd,hdd)+ext4"
 
 
 def stack_of(text: str) -> Stack:
-    """The stack that a text stands for; raises :class:`UserError` with the layers that there are."""
+    """The stack that a text stands for; raises :class:`UserError`, which lists the known layers."""
     if len(text) > _LONGEST:
         raise _refused(f"a stack of {len(text):,} characters")
     text = spelled_out(text)
@@ -275,7 +276,7 @@ def stack_of(text: str) -> Stack:
 
 
 def unknown_disk(stack: Stack, disks: Collection[str]) -> tuple[str, str] | None:
-    """The first disk of a stack that is not among ``disks``, and what to do about it; None where all are there."""
+    """The first disk of a stack that is not among ``disks``, and what to do about it; None if all are there."""
     name = next((name for name in stack.disks if name not in disks), None)
     if name is None:
         return None
@@ -283,7 +284,7 @@ def unknown_disk(stack: Stack, disks: Collection[str]) -> tuple[str, str] | None
 
 
 def lone_disk(text: str) -> str | None:
-    """The disk, of a stack that is nothing else below its file system."""
+    """See :attr:`Stack.lone_disk`; raises :class:`UserError` as :func:`stack_of`."""
     return stack_of(text).lone_disk
 
 
@@ -305,7 +306,7 @@ def _near(name: str, names: Iterable[str]) -> str:
 
 
 class _Reader:
-    """Reads a text by recursive descent; each method takes what it reads off the words that are left."""
+    """A recursive descent parser; each method removes what it reads from ``words``."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -379,7 +380,7 @@ class _Reader:
 
 
 def _written(layer: type[Layer], name: str, text: str) -> str:
-    """The value as its kind writes it, so that equal stacks are equal."""
+    """The value in its canonical form, so that equal stacks compare equal."""
     rows = layer.rows()
     if (row := rows.get(name)) is None:
         has = f"{_near(name, rows)}its settings are {', '.join(rows)}" if rows else "it has none"
@@ -396,5 +397,5 @@ def _read_stack(raw: object, _base: object) -> Stack:
     return stack_of(raw)
 
 
-# The form of the setting; a stack is written by its short name where there is one.
+# The form of the setting; a stack is written by its short name if it has one.
 STACK = Form(f"layers on disks such as {_EXAMPLE}, or one of {', '.join(aliases())}", _read_stack)

@@ -1,4 +1,4 @@
-"""XFS whose format every kernel since v4.9 mounts, whatever the image's mkfs.xfs prefers."""
+"""XFS with a format that every kernel since v4.9 mounts, whatever the defaults of the image's mkfs.xfs are."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,10 +10,10 @@ from bisector.core.units import size_text
 from bisector.storage import file_system
 from bisector.storage.layer import MOUNTPOINT, Capacity, Files, Since
 
-# Those of xfsprogs' own mkfs/lts_4.19.conf; a kernel refuses to mount features that it does not know: reflink and
-# rmapbt are experimental in v4.9, bigtime and inobtcount are of v5.10, nrext64 of v5.19. Sectors are of 4 KiB, since
-# what is asked of the device would differ between a disk and the layers on it. The size and the version of the log
-# follow the size of the device and the version of mkfs.
+# The options of xfsprogs' own mkfs/lts_4.19.conf. A kernel refuses to mount features that it does not know: reflink and
+# rmapbt are experimental in v4.9, bigtime and inobtcount came with v5.10, nrext64 with v5.19. Sectors have 4 KiB, since
+# the I/O of the file system would otherwise differ between a disk and the layers on it. The size and the version of the
+# log are given, since their defaults follow the size of the device and the version of mkfs.
 _MKFS = (
     "-m crc=1,finobt=1,rmapbt=0,reflink=0,bigtime=0,inobtcount=0 -i size=512,sparse=1,nrext64=0 "
     "-b size=4096 -s size=4096 -n size=4096,ftype=1 -l size=64m,version=2,lazy-count=1"
@@ -22,11 +22,11 @@ _QUOTAS = (
     *("quota", "uquota", "usrquota", "gquota", "grpquota", "pquota", "prjquota"),
     *("qnoenforce", "uqnoenforce", "gqnoenforce", "pqnoenforce"),
 )
-_LEAST_BYTES = 300 << 20  # xfsprogs since 5.19 refuse less, and a log of less than 64 MiB (mkfs.xfs(8))
+_LEAST_BYTES = 300 << 20  # xfsprogs since 5.19 refuses less, and a log of less than 64 MiB (mkfs.xfs(8))
 _LEAST_LOG_BYTES = 64 << 20
 _SECTION = re.compile(r"([a-z-]+) *=")
 _WORD = re.compile(r"([a-z0-9-]+)=([0-9]+)\b")
-# Where xfs_spaceman prints what is asked by the letters of mkfs.xfs's options, and under which names if they differ.
+# For each letter of mkfs.xfs's options, the section in which xfs_spaceman prints its values, and names that differ.
 _PRINTED: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "m": ("meta-data", {}),
     "i": ("meta-data", {"size": "isize"}),
@@ -38,13 +38,13 @@ _PRINTED: Mapping[str, tuple[str, Mapping[str, str]]] = {
 _IN_EVERY_FORMAT = frozenset({"projid32bit", "crc", "finobt", "sparse", "ftype"})
 
 
-# nolargeio and nodiscard are not shown by the kernel: what they switch off would be.
+# The kernel does not show nolargeio and nodiscard, but would show the options that they turn off.
 _MOUNT = "rw,relatime,inode64,logbufs=8,logbsize=32k,noquota,nodiscard,nolargeio"
 
 
 @dataclass(frozen=True, slots=True)
 class Xfs(file_system.FileSystem):
-    """Made without discards, with the features that kernels since v4.9 know."""
+    """An XFS that is made without discards, with the features that kernels since v4.9 know."""
 
     name = "xfs"
     mkfs_options: Annotated[file_system.MkfsOptions, file_system.mkfs_row("xfs", _MKFS)]
@@ -55,8 +55,8 @@ class Xfs(file_system.FileSystem):
         **dict.fromkeys(("-N", "-V"), file_system.NO_FILE_SYSTEM),
         **dict.fromkeys(("-c", "-p", "-r", "-l logdev=", "-d name=", "-d file"), file_system.A_FILE),
     }
-    # By xfs_fs_show_options() in fs/xfs/xfs_super.c. Not discard, which is given up where the device cannot, nor what
-    # newer kernels take and no longer show (attr2, ikeep).
+    # The words of xfs_fs_show_options() in fs/xfs/xfs_super.c; without discard, which the kernel drops if the device
+    # cannot discard, and without options that newer kernels take and no longer show (attr2, ikeep).
     shown_always = frozenset(
         {"wsync", "noalign", "swalloc", "nouuid", "filestreams", "grpid", "largeio", "inode32", "inode64"}
         | {"allocsize", "logbufs", "logbsize", "noquota", "usrquota", "grpquota", "prjquota"}
@@ -74,7 +74,7 @@ class Xfs(file_system.FileSystem):
         "barrier": (),
     }
     exclusive = (("inode32", "inode64"), file_system.GROUP_OF_FILES)
-    # By features that came later (mkfs.xfs(8)); reflink and rmapbt were experimental until v4.16.
+    # Features that came later (mkfs.xfs(8)); reflink and rmapbt were experimental until v4.16.
     later: ClassVar[Mapping[str, Since]] = {
         "rmapbt": Since("v4.8", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_RMAPBT"),
         "reflink": Since("v4.9", "fs/xfs", "XFS_SB_FEAT_RO_COMPAT_REFLINK"),
@@ -87,12 +87,12 @@ class Xfs(file_system.FileSystem):
     suspects = ("block", "drivers/block", "fs/xfs", "fs/iomap", "fs/iomap.c")
     tools = ("mkfs.xfs", "mount", "xfs_spaceman")
     least_bytes = _LEAST_BYTES
-    data_share = 0.7  # beside a log of 64 MiB on 300 MiB
+    data_share = 0.7  # besides a log of 64 MiB on a device of 300 MiB
 
     format_command = f"xfs_spaceman -c info {MOUNTPOINT}"
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
-        """The device and the log are large enough for mkfs."""
+        """Yield also a log that is too small for mkfs, or whose size cannot be read back."""
         yield from file_system.FileSystem.problems(self, below, files)
         log_bytes = _log_bytes(self.mkfs_options)
         if log_bytes is not None and log_bytes < _LEAST_LOG_BYTES:
@@ -103,14 +103,13 @@ class Xfs(file_system.FileSystem):
             yield Problem(("storage.xfs.mkfs_options",), sentence, "-l size=64m")
 
     def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
-        """The data, the log, and inodes and extents, which are below a tenth of the data where files are not tiny."""
+        """The data, the log, and inodes and extents, which are below a tenth of the data unless files are tiny."""
         return (data_bytes + data_bytes // 10 + (_log_bytes(self.mkfs_options) or 2 << 30) + (32 << 20),)
 
     def other_format(self, asked: Mapping[str, str], printed: str) -> Iterator[str]:
-        """By what the kernel says of the mounted file system (xfs_spaceman(8), "info")."""
-        found: dict[
-            str, dict[str, str]
-        ] = {}  # the figures of each section; where a name comes twice the first one counts
+        """Yield how the mounted file system (xfs_spaceman(8), "info") differs from the options of mkfs."""
+        # The figures of each section; the first one counts if a name occurs twice.
+        found: dict[str, dict[str, str]] = {}
         section = ""
         for line in printed.splitlines():
             if begins := _SECTION.match(line):
@@ -126,9 +125,9 @@ class Xfs(file_system.FileSystem):
                 wanted["blocks"] = str(int(file_system.in_bytes(wanted.pop("size"))) // int(found["data"]["bsize"]))
             wanted = {names.get(name, name): value for name, value in wanted.items()}
             named |= wanted.keys()
-            # A limit or an identifier, of which nothing is printed there, is no feature.
+            # Limits and identifiers are no features, and are not compared if nothing is printed about them.
             wanted = {name: value for name, value in wanted.items() if name in found[section] or value in ("0", "1")}
-            # A feature that xfs_spaceman does not know is not there.
+            # A feature that xfs_spaceman does not know is off.
             yield from file_system.differing(
                 wanted, {name: "0" for name, value in wanted.items() if value == "0"} | found[section]
             )
@@ -137,6 +136,6 @@ class Xfs(file_system.FileSystem):
 
 
 def _log_bytes(options: str) -> int | None:
-    """The size of the log that is asked for; None where mkfs.xfs chooses it, or in units that follow the device."""
+    """The size of the log in the options; None if mkfs.xfs chooses it, or if it is in blocks or sectors."""
     found = re.search(r"-l +(?:\S*,)?size=([0-9]{1,15}[kmg]?)(?![0-9a-z])", options)
     return int(file_system.in_bytes(found[1])) if found else None
