@@ -1,1 +1,1 @@
-"""What runs on the stack: fio jobs, their output, series of samples."""
+"""Workloads, which run on the stack: fio jobs, other commands, their output and their figures."""

@@ -1,7 +1,7 @@
-"""A workload: what runs on a mounted stack, once in each of its phases, and what its runs measure.
+"""A workload: it runs on a mounted stack, once in each of the stack's phases, and measures.
 
-A workload is one file of this room (fio's is a folder) with a class derived from :class:`Workload`, and one line in
-:mod:`bisector.workload.workloads`. One of another package is given to :func:`bisector.workload.workloads.register`.
+Each workload is one file of this room (fio's is a folder), with a class derived from :class:`Workload`, and one line in
+:mod:`bisector.workload.workloads`. Another package adds one with :func:`bisector.workload.workloads.register`.
 """
 
 import re
@@ -27,21 +27,22 @@ from bisector.storage.layer import OF_CACHES, Feature, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, Readings
 
-# Interrupts of a guest's devices, and what its CPUs were busy with, are read in the guest right before and after a
-# command runs. Where instructions are counted each takes the same time, and a CPU that is idle executes none: so the
-# time in which it was not is their number. A kernel with NO_HZ measures how long a CPU was idle, by the clock and
-# without interrupts (tick_nohz_start_idle() in kernel/time/tick-sched.c); /proc/timer_list has that in nanoseconds. Of
-# a CPU that is idle just then it has not been added yet, so the figure is right for a guest of one CPU alone, which is
-# the one that reads. /proc/stat has the shares of user mode and kernel (proc_stat(5)), which the kernel samples at each
-# tick. Those with a number are of devices, of which the timer of the PC is the guest's own; an NMI has none. What the
-# kernel itself writes to the serial port needs no interrupt (serial8250_console_write() polls), and what is typed there
-# does.
+# The interrupts of a guest's devices and the busy time of its CPUs are read in the guest right before and after a
+# command runs. If instructions are counted, each takes the same time, and an idle CPU executes none, so the time in
+# which the CPU was not idle gives their number. A kernel with NO_HZ measures idle time by the clock and without
+# interrupts (tick_nohz_start_idle() in kernel/time/tick-sched.c), and /proc/timer_list has it in nanoseconds. The
+# current idle time of a CPU that is idle at that moment is missing there. So the figure is exact only for a guest with
+# one CPU, which is busy reading. /proc/stat has the shares of user mode and kernel (proc_stat(5)), which the kernel
+# samples at each tick.
+# A line of /proc/interrupts that begins with a number is of a device; of these the PC's timer is the guest's own. NMIs,
+# which have no number, count, too. The kernel's own output on the serial port needs no interrupt
+# (serial8250_console_write() polls); input there does.
 INTERRUPTS = "interrupts"
 KERNEL, INSTRUCTIONS = "io.kernel", "io.instructions"
 PER_IO = (KERNEL, INSTRUCTIONS)
 _MARK = "@count "
 _WANTED = r"now at |cpu  | *(NMI|[0-9]+):| *\.(idle|iowait)_sleeptime"
-# Shell text; what is read last may have left its line without an end.
+# Shell text; it begins with a newline, since the line before may have no end.
 _FILES = "/proc/interrupts /proc/stat /proc/timer_list"
 _READ_COUNTS = f"printf '\\n' >&2; sed -nE 's/^({_WANTED})/{_MARK}&/p' {_FILES} >&2 2>/dev/null"
 _INTERRUPTS = re.compile(r" *(?:NMI|\d{1,6}):((?: +\d{1,20})+)(?: (.*))?", re.ASCII)
@@ -50,34 +51,34 @@ _NOW = re.compile(r"now at (\d{1,18}) nsecs", re.ASCII)
 _IDLE = re.compile(r" *\.(?:idle|iowait)_sleeptime *: (\d{1,18}) nsecs", re.ASCII)
 _SHARES = re.compile(r"cpu +\d{1,18} \d{1,18} (\d{1,18}) \d{1,18} \d{1,18} (\d{1,18}) (\d{1,18})(?: .*)?", re.ASCII)
 _SHARE_NS = 10_000_000  # USER_HZ is 100 (include/asm-generic/param.h)
-_PER_CPU = 2  # lines of a CPU's idle time: one of them while I/O was waited for
+_PER_CPU = 2  # lines of a CPU's idle time: with and without I/O to wait for
 _MOST_LINES = 10_000
 
 
 def fault(reason: str, *tail: str) -> KernelFault:
-    """What this kernel did to the run, with the lines that show it."""
+    """A fault of this kernel in a run, with the lines that show it."""
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason, tail)
 
 
 def guest_full() -> UserError:
-    """There is no room on the guest's own disk."""
+    """The error for a guest whose own disk has no room."""
     return UserError("the guest's root disk is full", "the image that machine.image names needs some free space")
 
 
 def guest_disk(failed: CommandResult) -> BisectorError:
-    """Whose fault it is when a step fails that needs room on the guest's own disk."""
+    """The error for a failed step that needs room on the guest's own disk: a full disk, or the kernel's fault."""
     return guest_full() if "No space left" in failed.stderr else kernel_fault_in_run(failed)
 
 
 def lacks(program: str, _failed: CommandResult) -> UserError:
-    """The guest has no such program: whose fault it is when a step fails that looks for it."""
+    """The error for a failed step that looks for a program in the guest: the image lacks it."""
     hint = f"install {program} in the image that machine.image names, or leave it unset for the built image"
     return UserError(f"the guest image lacks {program}", hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """One reading, of what is there; ``busy_ns`` is None where it would not be exact."""
+    """The guest's counts at one moment; None for each that is missing, and for ``busy_ns`` if it would not be exact."""
 
     interrupts: int | None
     kernel_ns: int | None
@@ -85,7 +86,7 @@ class Counts:
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> "Counts":
-        """What the lines say that begin with the mark."""
+        """The counts in lines that begin with the mark."""
         told = [line.removeprefix(_MARK) for line in lines]
         patterns = (_INTERRUPTS, _SHARES, _NOW, _IDLE)
         devices, shares, now, idle = ([*filter(None, map(one.fullmatch, told))] for one in patterns)
@@ -99,7 +100,10 @@ class Counts:
 
 
 def between(before: Counts, after: Counts, ios: int, instruction_ns: int) -> Iterator[tuple[str, float]]:
-    """Values of metrics between two readings, of ``ios`` I/Os; without ``instruction_ns`` none are counted."""
+    """Yield the interrupts between two counts and, for each of ``ios`` I/Os, the kernel's ns and the instructions.
+
+    ``instruction_ns`` is the time of one instruction, and 0 if instructions are not counted.
+    """
     if before.interrupts is not None and after.interrupts is not None:
         yield INTERRUPTS, float(after.interrupts - before.interrupts)
     if not ios:
@@ -111,8 +115,7 @@ def between(before: Counts, after: Counts, ios: int, instruction_ns: int) -> Ite
 
 
 _UPTIME = "@uptime "
-# Shell text that prints the guest's counts and then its clock (/proc/uptime, proc_uptime(5)), each on a line of its own
-# of standard error.
+# Shell text that prints the guest's counts and then its clock (/proc/uptime, proc_uptime(5)) to standard error.
 READ_CLOCK = f'{_READ_COUNTS}; read -r up rest < /proc/uptime; printf "\\n{_UPTIME}%s\\n" "$up" >&2'
 _SECONDS = re.compile(r"\d{1,12}(\.\d{1,9})?")
 _READINGS = 2
@@ -120,17 +123,17 @@ _READINGS = 2
 
 @dataclass(slots=True)
 class Clocks:
-    """The guest's clock and the host's, read before and after what is measured; see :data:`READ_CLOCK`.
+    """The clocks of host and guest before and after the measured command; see :data:`READ_CLOCK`.
 
-    ``counts`` are the lines of :class:`Counts` before and afterwards. A guest whose clock stands still must not pass
-    for a fast one.
+    A guest whose clock stands still must not pass for a fast one. ``read`` are pairs of host time and guest time, in
+    seconds; ``counts`` are the lines of :class:`Counts` before and after the command.
     """
 
     read: list[tuple[float, float]] = field(default_factory=list)
     counts: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
     def hear(self, line: str) -> bool:
-        """Whether a line of standard error is of a reading."""
+        """Keep a line of standard error if :data:`READ_CLOCK` printed it; return whether it did."""
         if line.startswith(_MARK):
             if len(self.read) < _READINGS and len(lines := self.counts[len(self.read)]) < _MOST_LINES:
                 lines.append(line)
@@ -143,7 +146,10 @@ class Clocks:
         return True
 
     def host_and_guest_s(self, tail: tuple[str, ...]) -> tuple[float, float]:
-        """Elapsed time by either clock; raises :class:`KernelFault`, with the last lines of the workload."""
+        """The seconds that passed by either clock.
+
+        Raises :class:`KernelFault`, with the workload's last lines ``tail``, unless the clocks were read exactly twice.
+        """
         if len(self.read) != _READINGS:
             reason = f"the guest's clock was read {len(self.read)} times around the workload, and not {_READINGS}"
             raise fault(reason, *tail)
@@ -151,19 +157,19 @@ class Clocks:
         return host_end - host_start, guest_end - guest_start
 
 
-# Runs a command on this host, with more variables in its environment; None where there is no such program, and the
-# exit status :data:`bisector.core.shell.TIMED_OUT` of one that takes too long.
+# Runs a command on this host, with more variables in its environment. Returns None if there is no such program, and the
+# exit status :data:`bisector.core.shell.TIMED_OUT` if it takes too long.
 Locally: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], CommandResult | None]
 OnSample: TypeAlias = Callable[[LiveSample], None]
 
-MOST_SEED = 2**31 - 1  # what an int of C holds: every program that takes a seed takes this one
+MOST_SEED = 2**31 - 1  # the largest int of C, which every program takes that has a seed
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How much a job had done by which second of its own run time; both grow, the start is not among them.
+    """The progress of a job: ``done`` is how much it had done after ``at_s`` seconds of its own run time.
 
-    What is counted are I/Os or bytes, as the metric has it.
+    Both sequences increase, and do not include the start. ``done`` counts I/Os or bytes, as the metric does.
     """
 
     job: str
@@ -172,41 +178,41 @@ class RunProgress:
 
 
 class StopCondition(Protocol):
-    """When a run may end before its time."""
+    """When a run may be stopped early."""
 
     @property
     def objective(self) -> Objective:
-        """What decides."""
+        """The metric that decides, and how it combines jobs."""
         ...
 
     @property
     def runtime_s(self) -> float:
-        """The length of a whole run."""
+        """The length of a full run."""
         ...
 
     @property
     def batch_s(self) -> float:
-        """How often the progress is asked for."""
+        """The interval at which progress is reported."""
         ...
 
     def met_by(self, jobs: Sequence[RunProgress]) -> EarlyStop | None:
-        """What is recorded of a run that may end now; None: go on."""
+        """The record of why the run may end now; None if it has to go on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunSite:
-    """Where a workload runs once: the guest, the stack in it, the run's name, and a directory for what is kept of it.
+    """Where one run of a workload takes place: the guest's shell, the mounted stack, the run's name and its log files.
 
-    On a stack without a file system the run has the place from ``offset_bytes`` on, as large as all its files.
+    On a stack without a file system the run uses the device from ``offset_bytes`` on, as much as all its files need.
 
-    ``keep_files`` keeps the blocks of its files taken when it is over, so that a later run gets others. A workload
-    with a live counter ends the run as soon as ``stop`` is met; others leave that alone. ``seed`` is the seed of
-    whatever the workload draws at random, a number from 1 to :data:`MOST_SEED`; with None the workload has its own. A
-    run that ``goes_on`` is a further round of the phase of its name: it uses the files of the round before, where the
-    workload can. ``began_s`` is when it was its turn, by the host's monotonic clock. ``instruction_ns`` is what an
-    instruction takes in a guest where they are counted, and 0 in any other one. ``start_meter`` begins to watch the
-    host, and what it returns ends that, and tells what the host did besides our guest.
+    ``keep_files`` keeps the blocks of the run's files allocated after its end, so that a later run gets other blocks. A
+    workload with a live counter ends the run as soon as ``stop`` is met; others ignore it. ``seed`` is for everything
+    that the workload draws at random, a number from 1 to :data:`MOST_SEED`; None leaves the workload's own seed. If
+    ``goes_on`` is set, the run is a further round of its phase and uses the files of the round before, if the workload
+    can. ``began_s`` is when the turn of the workload began, by the host's monotonic clock. ``instruction_ns`` is the
+    time of one instruction in a guest that counts them, and 0 in any other guest. ``start_meter`` starts to watch the
+    host; the function that it returns stops that and returns what the host did besides running the guest.
     """
 
     shell: Shell
@@ -228,9 +234,9 @@ class RunSite:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A command that has run in the guest, and what was read on the host and off the stack meanwhile.
+    """A finished command in the guest, with what was read on the host and from the stack around it.
 
-    ``prepared_s`` is how long the workload was at other things before.
+    ``prepared_s`` is how long the workload took to prepare the run.
     """
 
     site: RunSite
@@ -248,9 +254,9 @@ class Watched:
         stopped: EarlyStop | None = None,
         tail: tuple[str, ...] = (),
     ) -> Run:
-        """The record of the run: figures of jobs, values of metrics of the whole run, and those of the stack's layers.
+        """The record of the run: the figures of its jobs, and the metrics of the whole run and of the stack's layers.
 
-        Raises :class:`KernelFault` where the clocks were not read twice.
+        Raises :class:`KernelFault` if the clocks were not read twice.
         """
         host_s, guest_s = self.clocks.host_and_guest_s(tail)
         after = self.site.stack.read(self.site.shell)
@@ -275,7 +281,7 @@ class Watched:
 
 
 def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: Deadline) -> Watched:
-    """Run shell text that reads the clock twice, see :data:`READ_CLOCK`; ``hear`` gets all other lines on stderr."""
+    """Run shell text that reads the clock twice (:data:`READ_CLOCK`); ``hear`` gets all other lines of its stderr."""
     prepared_s = time.monotonic() - site.began_s
     before = site.stack.read(site.shell)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -294,13 +300,13 @@ def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: 
 
 
 def timed(command: str) -> str:
-    """Shell text of a simple command between two readings of the clock, with its exit status."""
+    """Shell text that runs a simple command between two readings of the clock, and exits with its exit status."""
     return f"{READ_CLOCK}; {{ {command}; }}; status=$?; {READ_CLOCK}; exit $status"
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """What decides where nobody says it, and what named it, for a person; empty where nothing did."""
+    """The objective if the user gives none; ``named_by`` says, for a message, what named it, or is empty."""
 
     objective: Objective = field(default_factory=Objective)
     named_by: str = ""
@@ -308,10 +314,10 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """The tree of files that a workload takes from a git repository, as one git bundle (git-bundle(1)).
+    """The files that a workload needs from a commit of a git repository, as one git bundle (git-bundle(1)).
 
-    ``field`` is that of the setting which names the bundle. ``repository`` is None for the one under test, ``path`` a
-    directory of the commit, or empty for all of it.
+    ``field`` is the field of the setting that names the bundle. ``repository`` is None for the repository under test,
+    ``path`` a directory of the commit, or empty for all of it.
     """
 
     field: str
@@ -323,11 +329,11 @@ class Clone:
 
 @dataclass(frozen=True, slots=True)
 class Workload(ABC):
-    """One workload: a frozen dataclass, whose fields are its settings. Derived classes say what differs.
+    """One workload: a frozen dataclass whose fields are its settings. Derived classes define what differs.
 
-    The keys of settings are below ``workload.``. Whoever gives the setting ``chosen_by`` need not name the workload.
-    ``metrics`` are those that only this workload has, ``shared`` the names of others that its runs have; it gives their
-    values with :meth:`Watched.run`. What a stack's phases are is the stack's to say: a workload runs once in each.
+    The keys of its settings are below ``workload.``. Giving the setting ``chosen_by`` also chooses the workload.
+    ``metrics`` are the metrics that only this workload has, ``shared`` the names of other metrics of its runs; it
+    passes their values to :meth:`Watched.run`. The stack defines the phases; a workload runs once in each.
     """
 
     name: ClassVar[str]
@@ -344,42 +350,42 @@ class Workload(ABC):
         """
 
     def length_s(self) -> float:
-        """How long one run is asked to last; 0 where nobody knows beforehand."""
+        """How many seconds one run is asked to last; 0 if that is not known beforehand."""
         return 0.0
 
     def label(self) -> str:
-        """What tells it from the same workload with other input: the names of its files."""
+        """A text that distinguishes it from the same workload with other input: the names of its files."""
         return ",".join(path.name for path in self.inputs().values())
 
     def testcase(self, text: str) -> str:
-        """What it does, in a few words, for whoever reads figures of it; ``text`` is that of its input file."""
+        """A few words on what it does, for readers of its figures; ``text`` is the text of its input file."""
         return f"{self.name} {self.label()}".rstrip()
 
     def recipe(self) -> str | None:
-        """What is run, for a letter that lets others run it again; None where that is the text of its input file."""
+        """The commands to run it again, for a mail to others; None if the text of its input file says that."""
         return None
 
     def names(self) -> tuple[str, ...]:
-        """The metrics that its runs have but for those of jobs that read, write or trim."""
+        """The metrics of its runs, without the metrics of jobs that read, write or trim."""
         return (*(one.name for one in self.metrics), *self.shared)
 
     def full_name(self, name: str) -> str:
-        """The name of a metric of its own that people type without its unit and its better side.
+        """The full name of one of its own metrics, which users type without unit and better side.
 
-        Raises :class:`UserError` where it has none of that name.
+        Raises :class:`UserError` if it has no metric of this name.
         """
         raise UserError(f"the workload {self.name} has no figure {name}", "--figure NAME=UNIT,higher describes one")
 
     def deciding(self) -> Deciding:
-        """What decides where nobody says it; raises :class:`UserError` where its input names an unknown metric."""
+        """The objective if the user gives none; raises :class:`UserError` if its input names an unknown metric."""
         return Deciding()
 
     def are_split(self) -> bool:
-        """Whether its runs are split into their settling and their steady part."""
+        """Whether its runs are split into a settling and a steady part."""
         return False
 
     def unseeded(self) -> tuple[str, ...]:
-        """What of it does not follow :attr:`RunSite.seed`, in sentences; raises :class:`UserError` as :meth:`files`."""
+        """A sentence for each part that ignores :attr:`RunSite.seed`; raises :class:`UserError` as :meth:`files`."""
         return ()
 
     def repeats_itself(self) -> bool:
@@ -387,24 +393,27 @@ class Workload(ABC):
         return False
 
     def sized(self, profile: str, fill_bytes: int) -> Self:
-        """Its settings with the amount of data that follows from the profile, and from what fills the stack's caches.
+        """Its settings with an amount of data that suits the profile and fills caches with ``fill_bytes``.
 
         Raises :class:`UserError` as :meth:`files`.
         """
         return self
 
     def features(self) -> Iterator[Feature]:
-        """What not every kernel can that has the fragments' options; raises :class:`UserError` as :meth:`files`."""
+        """Yield the features that a kernel may lack although it has all fragments.
+
+        Raises :class:`UserError` as :meth:`files`.
+        """
         yield from ()
 
     def files(self) -> Files:
-        """What one run writes; raises :class:`UserError` where its input cannot be read."""
+        """What one run writes; raises :class:`UserError` if its input cannot be read."""
         return Files(0, "no files")
 
     def inputs(self) -> Mapping[str, Path]:
-        """The files that a person gives it, by the fields of the rows that name them.
+        """The user's input files, by the fields of the settings that name them.
 
-        Of a row that names several each one's name has a dot and a number behind the field.
+        If a setting names several files, a dot and a number follow the field.
         """
         return {}
 
@@ -413,39 +422,40 @@ class Workload(ABC):
         return replace(self, **files)
 
     def clone(self) -> Clone | None:
-        """What of a repository is to be brought along, made before the first trial; None where nothing is."""
+        """The files that are taken from a repository before the first trial; None if it needs none."""
         return None
 
     def variables(self) -> tuple[tuple[str, str], ...]:
-        """What its input is filled in with, for the letter that lets others run it again."""
+        """The values of the variables in its input, for a mail that lets others run it again."""
         return ()
 
     def doubts(self) -> Iterator[tuple[str, str]]:
-        """What of its settings may not be meant so: a sentence, and what to type instead."""
+        """Yield settings that are probably a mistake: a sentence, and what to type instead."""
         yield from ()
 
     def problems(self) -> Iterator[Problem]:
-        """Settings that cannot work, as far as that shows without any program."""
+        """Yield the settings that cannot work, as far as that shows without running a program."""
         yield from ()
 
     def problems_of_length(self, objective: Objective) -> Iterator[Problem]:
-        """Why a run does not last as long as :meth:`length_s` says."""
+        """Yield why a run does not last as long as :meth:`length_s` says."""
         yield from ()
 
     def problems_on_stack(self, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
-        """Why it cannot run there: on files or, with ``device_runs``, so many times on a block device without them.
+        """Yield why it cannot run on the stack; most workloads need files.
 
-        In the ``built_image`` it has the programs that are known; those of a person's own image nobody knows
-        beforehand. Most workloads work with files.
+        ``device_runs`` is 0 on a file system, else the number of runs on the block device. ``built_image`` is set for
+        the image that bisector builds, whose programs are known; those of the user's own image are not.
         """
         if device_runs:
             sentence = f"the workload {self.name} works with files, and the stack has no file system"
             yield Problem(("storage.stack", "workload.kind"), sentence, "--stack …+ext4")
 
     def check(self, objective: Objective, locally: Locally) -> None:
-        """Find what is wrong with its input before anything expensive, and that no run of it has what decides.
+        """Check its input, and that its runs have the metric that decides, before any expensive work.
 
-        Raises :class:`UserError`. A workload whose jobs read, write or trim says for itself which of it they do.
+        Raises :class:`UserError`. A workload with jobs that read, write or trim overrides this to check which of these
+        they do.
         """
         self.check_named(objective)
         if objective.over not in OVER:

@@ -1,9 +1,9 @@
-"""Any command as a workload: it runs on the stack, several times, and is judged by its time or by what it prints.
+"""Any command as a workload: it runs on the stack several times, and is judged by its time or by figures it prints.
 
-A figure is described in a setting, and found in what the command printed: ``tps=1/s,higher`` is a line ``tps=1500`` or
-``tps = 1.5 k/s``, ``p99=ms,lower,json:latency.p99`` a value in a JSON document (RFC 8259), ``tps=1/s,higher,regex:tps =
-([0-9.]+)`` what the group of a regular expression matches in a line. What is printed comes from the guest: it is
-bounded before, and whatever is not as described is refused.
+A setting describes each figure, which is then searched for in the command's output: ``tps=1/s,higher`` is a line
+``tps=1500`` or ``tps = 1.5 k/s``, ``p99=ms,lower,json:latency.p99`` a value in a JSON document (RFC 8259),
+``tps=1/s,higher,regex:tps = ([0-9.]+)`` what the group of a regular expression matches in a line. The output comes from
+the guest: its length is limited before, and output that does not match the description is refused.
 """
 
 import json
@@ -34,7 +34,7 @@ EXAMPLE = "throughput=MiB/s,higher"
 _QUOTED = 60
 _NUMBER = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
 _VALUE = re.compile(rf"(?P<number>{_NUMBER})\s*(?P<unit>\S{{0,20}})", re.ASCII)
-# Keys between points; one that has points itself is in quotes, as JSON has strings.
+# Keys separated by points; a key that contains points is in quotes, like a string in JSON.
 _KEY = re.compile(r'"(?:[^"\\]|\\["\\/])+"|[^".]+')
 _PATH = re.compile(rf"(?:{_KEY.pattern})(?:\.(?:{_KEY.pattern}))*")
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -44,15 +44,15 @@ _FORMS: Mapping[str, str] = {
     "json": "one JSON document on standard output, with a number at {where}",
     "regex": "one line on standard output that {where} matches, with a number in its group",
 }
-# What an expression matches in a text, see :func:`bisector.workload.matching.matched`.
+# Applies an expression to a text, see :func:`bisector.workload.matching.matched`.
 Matches: TypeAlias = Callable[[str, str], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandFigure:
-    """One figure: ``text`` describes it as a person wrote it, ``where`` is a path in JSON or a regular expression.
+    """One figure in the output; ``text`` is the user's description of it.
 
-    ``source`` is one of :data:`_FORMS`.
+    ``source`` is one of :data:`_FORMS`, ``where`` a path in JSON or a regular expression.
     """
 
     text: str
@@ -64,13 +64,13 @@ class CommandFigure:
 
     @property
     def metric(self) -> str:
-        """The name of its metric."""
+        """The name of the figure's metric."""
         return custom(self.name, Unit.of(self.typed_unit), self.better)
 
     def value(self, output: str, matches: Matches = matching.matched) -> float:
-        """The figure in the unit of its metric; raises :class:`Unusable` where there is none, or more than one.
+        """The figure in the unit of its metric; raises :class:`Unusable` unless ``output`` has exactly one.
 
-        ``matches`` applies a person's expression.
+        ``matches`` applies the user's regular expression.
         """
         if self.source == "json":
             number, unit = self._in_json(output), ""
@@ -127,7 +127,7 @@ class CommandFigure:
 
 
 def read_figure(text: str) -> CommandFigure:
-    """A figure as a person describes it; raises :class:`UserError`."""
+    """The figure that ``text`` describes; raises :class:`UserError`."""
     found = _SPEC.fullmatch(text.strip())
     if found is None:
         raise UserError(f"{text!r} describes no figure", f"expected NAME=UNIT,higher or lower, such as {EXAMPLE}")
@@ -165,15 +165,14 @@ def _read_figures(raw: object, _base: Path | None) -> tuple[CommandFigure, ...]:
     return found
 
 
-# The form of the setting.
 FIGURES = Form(f'a list such as ["{EXAMPLE}"]', _read_figures, lambda found: [one.text for one in found])
 
 
 def matched_apart(locally: Locally, directory: Path) -> Matches:
-    """An expression applied in a process of this host that is ended when it takes too long.
+    """A function that applies an expression in a separate process of this host, which gets its text in ``directory``.
 
-    ``directory`` is where it gets its text. Raises :class:`UserError` then: it is the expression's fault, whatever the
-    commit printed.
+    It raises :class:`UserError` if the process takes too long: that is the expression's fault, whatever the command
+    printed on this commit. It raises :class:`InfraError` if Python does not run.
     """
 
     def matches(expression: str, text: str) -> list[str]:
@@ -195,13 +194,13 @@ def matched_apart(locally: Locally, directory: Path) -> Matches:
 
 
 _LONGEST = 10_000
-_OF_GUESTS = ("/bin/", "/sbin/", "/usr/")  # programs that a guest may have itself
-_ASIDE = "/var/tmp/bisector-run"  # noqa: S108 -- the guest's own, where a stack without a file system has no directory
+_OF_GUESTS = ("/bin/", "/sbin/", "/usr/")  # programs that the guest may have itself
+_ASIDE = "/var/tmp/bisector-run"  # noqa: S108 -- on the guest's own disk, if the stack has no file system
 
 
 @dataclass(frozen=True, slots=True)
 class Command(Workload):
-    """A command of a person's own, with the files that it needs."""
+    """The user's own command, with the files that it needs."""
 
     name = "command"
     chosen_by = "workload.command.line"
@@ -240,47 +239,47 @@ class Command(Workload):
         return self.line
 
     def recipe(self) -> str:
-        """The command, and what comes before it."""
+        """The setup and the command, as shell text."""
         setup = f"{self.setup}   # once, not measured\n" if self.setup else ""
         return f"{setup}{self.line}   # {self.runs} times, page cache {self.state}\n"
 
     def deciding(self) -> Deciding:
-        """The first figure that it prints; without one how long it takes."""
+        """The first figure in the settings; if there is none, how long the command takes."""
         if self.figures:
             return Deciding(Objective(self.figures[0].metric), "first --figure")
         return Deciding(Objective("elapsed"), "workload command")
 
     def names(self) -> tuple[str, ...]:
-        """What it takes, and what it prints."""
+        """The times of the command, and the figures that it prints."""
         return (*Workload.names(self), *(one.metric for one in self.figures))
 
     def full_name(self, name: str) -> str:
-        """With unit and better side as the figure of the settings has them."""
+        """The name with unit and better side, as the settings describe the figure."""
         named = (one.metric for one in self.figures if short(one.metric) == name)
         return next(named, None) or Workload.full_name(self, name)
 
     def files(self) -> Files:
-        """As much as a person says."""
+        """What one run writes: as much as the user says."""
         size = self.size_bytes
         sentence = f"workload.command.size is {size_text(size)}"
         return Files(size, sentence, 0, ("workload.command.size",), setting="--set workload.command.size=")
 
     def inputs(self) -> Mapping[str, Path]:
-        """Each file that is carried in."""
+        """The files that are carried into the guest."""
         return {f"carry.{n}": path for n, path in enumerate(self.carry)}
 
     def with_files(self, files: Mapping[str, Path]) -> Self:
-        """The same order, other places."""
+        """Its settings with these files, in the same order."""
         return replace(self, carry=tuple(files[name] for name in self.inputs()))
 
     def unseeded(self) -> tuple[str, ...]:
-        """Whether it reads the variable nobody knows from here."""
+        """A sentence if the command does not name ``$SEED``; whether it uses the variable is not known here."""
         if "SEED" in self.line + self.setup:
             return ()
         return ("the command does not name $SEED, so it may draw other numbers in every run",)
 
     def doubts(self) -> Iterator[tuple[str, str]]:
-        """A program that is a file here, and that the guest has not, or not under this name."""
+        """Yield a program that is a file on this host and that the guest does not have, or not under this name."""
         word = self.line.split()[0]
         try:
             is_here = not word.startswith(_OF_GUESTS) and Path(word).is_file()
@@ -295,7 +294,7 @@ class Command(Workload):
             yield f"the guest finds what is carried in as {name}, and not as {word}", f"--command '{name} …'"
 
     def problems(self) -> Iterator[Problem]:
-        """No command, files that cannot be told apart in the guest."""
+        """Yield a missing or overlong command, and files that would have the same name in the guest."""
         if not self.line.strip():
             yield Problem(("workload.command.line",), "the workload command runs no command", "--command COMMAND")
         if len(self.line) > _LONGEST:
@@ -305,7 +304,7 @@ class Command(Workload):
             yield Problem(("workload.command.carry",), f"two files are called {twice}", "give one another name")
 
     def problems_on_stack(self, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
-        """On a device it has to say where it reads and writes, and for several runs each in a place of its self."""
+        """Yield a command that does not name ``$DEVICE`` on a device or, for several runs there, ``$OFFSET``."""
         text, keys = self.line + self.setup, ("workload.command.line", "storage.stack")
         if device_runs and "DEVICE" not in text:
             sentence = "the stack has no file system, and the command does not name $DEVICE, which is the block device"
@@ -315,7 +314,7 @@ class Command(Workload):
             yield Problem(keys, sentence, "it has workload.command.size bytes from there on")
 
     def run(self, site: RunSite) -> Run:
-        """Carry the files in, set up, repeat; see :mod:`bisector.workload.repetitions` for what is raised."""
+        """Carry the files in, set up, repeat the command; raises as :mod:`bisector.workload.repetitions` says."""
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
         directory = f"{_ASIDE if site.stack.device else site.stack.mountpoint}/{site.name}"
         repetitions.prepare(site, deadline)

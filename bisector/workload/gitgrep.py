@@ -1,7 +1,7 @@
-"""``git grep`` through a clone on the stack, with cold caches: many small files are read, most of them for once.
+"""``git grep`` in a clone on the stack, with cold caches: it reads many small files, most of them once.
 
-The guest has no network: the clone is a git bundle (git-bundle(1)) that is made on the host before the first trial and
-carried in. It has one commit, with the files of one tree; so whatever the history is like, every trial reads the same.
+The guest has no network: the clone is carried in as a git bundle (git-bundle(1)) that is made on the host before the
+first trial. It has one commit, with the files of one tree, so every trial reads the same, whatever the history is.
 """
 
 import os
@@ -26,7 +26,7 @@ from bisector.workload.base import Clone, Deciding, Locally, RunSite, Workload
 from bisector.workload.repetitions import Repetition, Unusable
 
 _BUNDLE = "clone.bundle"
-_SUM = re.compile(r"\d{1,10} (?P<bytes>\d{1,19})\n", re.ASCII)  # cksum(1): of what git printed, and its length
+_SUM = re.compile(r"\d{1,10} (?P<bytes>\d{1,19})\n", re.ASCII)  # cksum(1): checksum and length of git's output
 _QUOTED = 60
 
 
@@ -59,21 +59,21 @@ class GitGrep(Workload):
     # fmt: on
 
     def label(self) -> str:
-        """The pattern, and where it is looked for, as git writes a tree."""
+        """The pattern, and the tree that is searched, in git's notation."""
         return f"{self.pattern} in {self.commit}:{self.path}"
 
     def recipe(self) -> str:
-        """What a person would type."""
+        """The commands that a user would type."""
         tree = f"{self.commit}:{self.path}"
         grep = f"git grep -e {shlex.quote(self.pattern)}"
         return f"# {self.runs} times, in a clone of {tree}\nsync; echo 3 >/proc/sys/vm/drop_caches\ntime {grep}\n"
 
     def deciding(self) -> Deciding:
-        """How long it takes."""
+        """How long the search takes."""
         return Deciding(Objective("elapsed"), "workload gitgrep")
 
     def files(self) -> Files:
-        """As much as the clone may have; many small files."""
+        """What one run writes: the largest clone that is allowed."""
         size = self.size_bytes
         return Files(size, f"a clone may have {size_text(size)}", 0, ("workload.gitgrep.size",))
 
@@ -82,13 +82,13 @@ class GitGrep(Workload):
         return {} if self.bundle is None else {"bundle": self.bundle}
 
     def clone(self) -> Clone | None:
-        """What is to be made before the first trial; None where it is there."""
+        """The clone that is made before the first trial; None if the settings name one."""
         if self.bundle is not None:
             return None
         return Clone("bundle", self.repository, self.commit, self.path.strip("/"), self.size_bytes)
 
     def check(self, objective: Objective, locally: Locally) -> None:
-        """A clone that a person names is one: git is asked, where it is there."""
+        """Check also, if this host has git, that the user's bundle is one and has a HEAD."""
         Workload.check(self, objective, locally)
         if self.bundle is None:
             return
@@ -104,7 +104,7 @@ class GitGrep(Workload):
             raise UserError(what, "git bundle create FILE HEAD makes one that has")
 
     def run(self, site: RunSite) -> Run:
-        """Unpack the clone onto the stack, then search; see :mod:`bisector.workload.repetitions` for what is raised."""
+        """Unpack the clone onto the stack, then search; raises as :mod:`bisector.workload.repetitions` says."""
         if self.bundle is None:
             raise UserError("no clone was made for gitgrep", "name one with workload.gitgrep.bundle")
         deadline = Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
@@ -124,7 +124,7 @@ class GitGrep(Workload):
             Step(f"rm {bundle} && sync", kernel_fault_in_run),
         )
         run_steps(site.shell, steps, deadline.remaining_s)
-        # No pager and no configuration of a person's. git ends with 1 where no line matches.
+        # The guest has no pager and no configuration of the user. git exits with 1 if no line matches.
         grep = f"git --no-pager grep -e {shlex.quote(self.pattern)}"
         status = f"{repetitions.OUTPUTS}/grep"
         command = f'{{ {grep}; echo $? >{status}; }} | cksum; read -r s <{status}; [ "$s" -le 1 ]'
@@ -132,7 +132,7 @@ class GitGrep(Workload):
         ran, done = repetitions.repeat(site, searched, deadline)
 
         def check(one: Repetition) -> dict[str, float]:
-            """Each repetition finds the same lines, and some; there is no figure beside the time."""
+            """Check that each repetition finds the same lines, and at least one; it has no figure but its time."""
             if (found := _SUM.fullmatch(one.output)) is None:
                 raise Unusable(f"cksum printed {one.output[:_QUOTED]!r}")
             if not int(found["bytes"]):

@@ -1,8 +1,8 @@
-"""What a regular expression's one group matches in the lines of a text.
+"""Finds what the one group of a regular expression matches in the lines of a text.
 
-Run as a program (``matching.py EXPRESSION FILE``) it prints that as JSON: an expression may take longer than anybody
-waits for it, such as ``(a+)+$`` on a line of thirty letters, and only a process of its own can be ended then. So this
-module imports nothing of bisector.
+Run as a program (``matching.py EXPRESSION FILE``) it prints the matches as JSON. An expression may take far too long,
+such as ``(a+)+$`` on a line of thirty letters, and only a separate process can be ended then. So this module imports
+nothing of bisector.
 """
 
 import json
@@ -14,7 +14,7 @@ LONGEST_LINE = 4096
 
 
 def matched(expression: str, text: str) -> list[str]:
-    """Each match, in order; a group that took no part in one gives an empty string."""
+    """What the group matched in each match, in order; an empty string if it took no part in the match."""
     pattern = re.compile(expression)
     lines = (line[:LONGEST_LINE] for line in text.splitlines())
     return [found[1] or "" for line in lines for found in pattern.finditer(line)]

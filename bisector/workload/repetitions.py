@@ -1,12 +1,12 @@
-"""A command that runs several times in the guest, each time from the same state, and is timed by bash.
+"""Runs a command several times in the guest, each time from the same state; bash times it.
 
-What it prints goes into files off the stack, up to a bound: a command that writes more is ended by SIGPIPE (pipe(7)). A
-repetition is over when the command itself ends. Processes that it leaves would hold its output open, and run beside the
-next repetition: they are found by a variable of their environment, killed, and named in a file of the run. Those that a
-setup leaves, such as a server, go on.
+The output goes into files off the stack, up to a limit: SIGPIPE ends a command that writes more (pipe(7)). A repetition
+is over when the command itself ends. Processes that it leaves behind would hold its output open and run during the next
+repetition, so they are found by a variable of their environment, killed, and named in a file of the run. Processes that
+a setup leaves behind, such as a server, go on.
 
-Who is to blame for what a command that ended well leaves wanting: what its first repetition shows already is the
-command's own doing, which no commit can be measured with; what a later one alone shows, the kernel did.
+If a command ended well but its output is not usable, whose fault that is depends on the repetition: in the first one it
+is the command's own, with which no commit can be measured; in a later one alone it is the kernel's.
 """
 
 import json
@@ -28,7 +28,7 @@ from bisector.core.shell import Step, run_steps
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.workload.base import RunSite, Watched, fault, guest_disk, lacks, timed, watched
 
-# The guest's, where nobody else is. The first is in memory, the second on its own disk, which is not under test.
+# Nobody else uses the guest. The first is in its memory, the second on its own disk, which is not under test.
 OUTPUTS = "/tmp/bisector"  # noqa: S108 -- see above
 CARRIED = "/var/tmp/bisector"  # noqa: S108 -- see above
 MOST_REPETITIONS = 1000
@@ -36,36 +36,36 @@ Repetitions: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_REPETITIONS)]
 TIMED = ("elapsed", "user", "system", "cpu")  # metrics of each repetition
 PREPARED = "prepared"
 SHARED = (*TIMED, PREPARED)
-MOST_BYTES = 1 << 20  # of what one repetition prints on either stream
+MOST_BYTES = 1 << 20  # that one repetition may print on either stream
 KEPT = "repetitions.json"
-LEFT = "left-behind.txt"  # beside it: the processes that were killed
+LEFT = "left-behind.txt"  # the processes that were killed, in the same directory
 _TAIL_LINES = 20
 _LONGEST_LINE = 1000
-# bash writes the decimal point of its locale (print_formatted_time() in its execute_cmd.c).
+# bash uses the decimal point of its locale (print_formatted_time() in its execute_cmd.c).
 _TIMED = re.compile(r"@time (\d{1,9})[.,](\d{3}) (\d{1,9})[.,](\d{3}) (\d{1,9})[.,](\d{3})", re.ASCII)
 _LEFT = re.compile(r"@left (\d{1,4}) (.{1,400})", re.ASCII)
 _ENDED = re.compile(r"@exit (\d{1,4}) (\d{1,3}) (\d{1,9}) (\d{1,9})", re.ASCII)
 _STATE_FAILED = 70
-_NOT_FOUND = (126, 127)  # of what sh was told to run (POSIX, "Exit Status for Commands")
+_NOT_FOUND = (126, 127)  # sh cannot execute or cannot find the command (POSIX, "Exit Status for Commands")
 
 _DIRECTORIES = f"{OUTPUTS} {CARRIED}"
 _DROP_CACHES = "sync && echo 3 > /proc/sys/vm/drop_caches"
 
 
 class GuestState(StrEnum):
-    """What the page cache is before each repetition; the caches of the stack are the phase's."""
+    """The state of the page cache before each repetition; the phase determines the state of the stack's caches."""
 
     DROPPED = "dropped"
-    FILLED = "filled"  # by a repetition more that does not count
+    FILLED = "filled"  # by one more repetition, which does not count
     KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What is repeated: shell text for sh(1), in ``directory`` of the guest, with ``variables`` in its environment.
+    """A command to repeat: shell text for sh(1), in ``directory`` of the guest, with ``variables`` in its environment.
 
-    ``what`` is its name in a sentence. Processes that one which ``prepares`` others leaves go on, and its outputs are
-    kept by other names.
+    ``what`` names it in a sentence. ``prepares`` marks a setup: processes that it leaves behind go on, and its output
+    is kept under other names.
     """
 
     what: str
@@ -79,7 +79,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """One repetition that ended well, what it took, and what it printed on standard output."""
+    """One repetition that ended well: its times in seconds, and what it printed on standard output."""
 
     elapsed_s: float
     user_s: float
@@ -88,14 +88,14 @@ class Repetition:
 
     @property
     def values(self) -> dict[str, float]:
-        """The metrics that time(1) has, too."""
+        """The metrics of time(1): seconds, and ``cpu`` in percent."""
         busy_s = self.user_s + self.system_s
         share = {"cpu": 100 * busy_s / self.elapsed_s} if self.elapsed_s else {}
         return {"elapsed": self.elapsed_s, "user": self.user_s, "system": self.system_s, **share}
 
 
 class Unusable(Exception):
-    """What a repetition that ended well lacks, and what a person can do about it."""
+    """Why the output of a repetition that ended well is not usable; ``hint`` says what the user can do about it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -103,7 +103,7 @@ class Unusable(Exception):
         self.hint = hint
 
     def blamed(self, n: int, what: str) -> BisectorError:
-        """Of the first repetition it is the command's own doing, of a later one the kernel's."""
+        """The error for repetition ``n``: the command is at fault in the first one, the kernel in a later one."""
         if n == 1:
             return UserError(f"{what}: {self.message}", self.hint)
         return fault(f"{what}: repetition {n}, unlike those before: {self.message}")
@@ -111,9 +111,9 @@ class Unusable(Exception):
 
 @dataclass(slots=True)
 class _Heard:
-    """What the guest says of each repetition while they run.
+    """What the guest reports of the repetitions while they run.
 
-    ``ends`` are the number, the exit status, and how many bytes came out on either stream.
+    Each of ``ends`` is the repetition's number, its exit status, and its bytes on standard output and standard error.
     """
 
     times: list[tuple[float, float, float]] = field(default_factory=list)
@@ -137,20 +137,20 @@ class _Heard:
 
 
 def prepare(site: RunSite, deadline: Deadline, *programs: str) -> None:
-    """An empty directory for outputs, and bash and the other programs that are needed are there."""
+    """Check that the guest has bash and ``programs``, else raise :class:`UserError`; make its directories anew."""
     there = (Step(f"command -v {name}", partial(lacks, name)) for name in ("bash", *programs))
     made = Step(f"rm -rf {_DIRECTORIES} && mkdir {_DIRECTORIES}", guest_disk)
     run_steps(site.shell, (*there, made), deadline.remaining_s)
 
 
 def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watched, tuple[Repetition, ...]]:
-    """Run it as often as told; what it printed is in ``site.logs``. Call :func:`prepare` before.
+    """Run a command ``repeated.runs`` times, and keep its output in ``site.logs``. Call :func:`prepare` before.
 
-    Raises :class:`UserError` for a command that is not found, or prints too much, :class:`KernelFault` for one that
-    fails and for a guest that does not say how each repetition went.
+    Raises :class:`UserError` if the first repetition does not find the command or prints too much, and
+    :class:`KernelFault` for any other failure, and if the guest does not report each repetition.
     """
     site.logs.mkdir(parents=True, exist_ok=True)
-    # For the command alone: a file that is carried in may be called as a program that times it, or counts its output.
+    # PATH is set only for the command: a carried file may have the name of a program that this module's script uses.
     site.shell.put(f'PATH="{CARRIED}:$PATH"; {repeated.command}\n', f"{OUTPUTS}/command")
     site.shell.put(_script(repeated), f"{OUTPUTS}/script")
     heard = _Heard()
@@ -159,7 +159,7 @@ def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watch
         (site.logs / LEFT).write_text("".join(f"{line}\n" for line in heard.left), encoding="utf-8")
     outputs = [_fetched(site, repeated, n, end) for n, end in enumerate(heard.ends, 1)]
     if ran.finished.exit_status or len(heard.ends) != repeated.runs:
-        # The state before a repetition was not reached, or bash itself did not end well.
+        # The page cache could not be brought into its state, or bash itself failed.
         last = ": ".join((f"exit {ran.finished.exit_status}", *heard.tail[-1:]))
         ended = f"only {len(heard.ends)} of {repeated.runs} repetitions ended: {last}"
         raise fault(f"{repeated.what}: {ended}", *heard.tail)
@@ -173,10 +173,10 @@ def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watch
 def figures(
     ran: Watched, done: Sequence[Repetition], read: Callable[[Repetition], Mapping[str, float]], what: str
 ) -> tuple[tuple[str, float], ...]:
-    """Each metric of the run: the median over its repetitions; those of each are kept in its logs.
+    """The metrics of the run: medians over its repetitions, whose single figures are kept in its logs.
 
-    What it took to prepare the run is one, too. ``read`` gives the metrics of one repetition, and raises
-    :class:`Unusable`, which becomes an error as the module has it.
+    The time to prepare the run is a metric, too. ``read`` returns the metrics of one repetition, or raises
+    :class:`Unusable`, which becomes the error of :meth:`Unusable.blamed`.
     """
     found: list[dict[str, float]] = []
     for n, one in enumerate(done, 1):
@@ -190,7 +190,8 @@ def figures(
     return (*((name, median(one[name] for one in found)) for name in names), (PREPARED, ran.prepared_s))
 
 
-# proc_pid_environ(5): what a process was started with; of one length, since that of the environment shows in figures.
+# A variable that processes are found by (proc_pid_environ(5)). Its value always has the same length, since the length
+# of the environment shows in figures.
 _MARK = "BISECTOR_REPETITION"
 _END_LEFT = f"""end_left() {{
 	local tries=0 names= name file found
@@ -209,10 +210,10 @@ _END_LEFT = f"""end_left() {{
 
 
 def _script(repeated: Repeated) -> str:
-    """Text for bash: the repetitions, and on standard error a line of time and one of the end for each.
+    """A script for bash that runs the repetitions, and prints a line of times and a line of the end of each.
 
-    Descriptors 3 and 4 are the command's output and its errors, on their way to a bound; the command has neither those
-    nor 6, where the lines go.
+    Descriptors 3 and 4 lead the command's standard output and standard error to a limit; the lines go to 6, which is
+    the script's standard error. The command inherits none of these.
     """
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in repeated.variables.items())
     first = 0 if repeated.state is GuestState.FILLED else 1
@@ -245,7 +246,10 @@ done
 
 
 def _fetched(site: RunSite, repeated: Repeated, n: int, end: tuple[int, int, int, int]) -> str:
-    """What repetition ``n`` printed; raises what came of it. One that does not count is told of when it failed."""
+    """Fetch and return the output of repetition ``n``; raise the error if it failed or printed too much.
+
+    The guest reports the repetition 0, which does not count, only if it failed.
+    """
     told, status, out_bytes, err_bytes = end
     if told not in (n, 0) or n > repeated.runs:
         raise fault(f"{repeated.what}: repetition {told} was told of after {n - 1}")
@@ -272,7 +276,7 @@ def _fetched(site: RunSite, repeated: Repeated, n: int, end: tuple[int, int, int
 
 
 def carry(site: RunSite, files: Mapping[str, Path], deadline: Deadline) -> None:
-    """Copy files to :data:`CARRIED` in the guest, by names; raises :class:`UserError` where there is no room."""
+    """Copy files to :data:`CARRIED` in the guest under these names; raises :class:`UserError` if there is no room."""
     needed = sum(path.stat().st_size for path in files.values())
     free_step = Step(f"stat -f -c '%a %S' {CARRIED}", kernel_fault_in_run)
     (free,) = run_steps(site.shell, (free_step,), deadline.remaining_s)

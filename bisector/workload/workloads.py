@@ -1,4 +1,4 @@
-"""The workloads that there are, by name."""
+"""The known workloads, by name."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +17,9 @@ WORKLOADS: Mapping[str, type[Workload]] = MappingProxyType(_workloads)
 
 
 def register(workload: type[Workload]) -> None:
-    """Make a workload known; for one of another package, before the settings are read.
+    """Make a workload known. Another package calls this before the settings are read.
 
-    Raises :class:`ValueError` for a name, a setting or a metric that is another's.
+    Raises :class:`ValueError` if another workload has the name, a setting or a metric.
     """
     if workload.name in _workloads:
         raise ValueError(f"there is a workload called {workload.name} already")
@@ -38,11 +38,11 @@ def forget(name: str) -> None:
 
 
 def chooser(workload: type[Workload]) -> Option | None:
-    """The row of the setting that chooses a workload; None of one that has to be named."""
+    """The option row of the setting that chooses a workload; None if the workload has to be named."""
     return next((row for row in options_of(workload) if row.key == workload.chosen_by), None)
 
 
-# A workload of this room is known by its line here.
+# Each workload of this room is registered here.
 for _workload in (Fio, Command, GitGrep):
     register(_workload)
 

@@ -1,1 +1,1 @@
-"""fio: its command line, its output in every form, its logs, and how a run of it is stopped."""
+"""fio: its job files and command line, all forms of its output, its logs, and how a run is stopped early."""

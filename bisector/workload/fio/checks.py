@@ -1,6 +1,6 @@
-"""What is refused of a job file before anything is built, how long its jobs run, and how large their files are.
+"""Checks of a job file before anything is built: what is refused, how long its jobs run, how large their files are.
 
-How fio 3.33 takes each form was seen by running it.
+How fio 3.33 reads each form was found by running it.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from bisector.storage.layer import Files
 from bisector.workload.fio import job_file
 from bisector.workload.fio.job_file import CONFIGURED, VARIABLE, FioJob, JobLine, expanded, jobs, lines
 
-# fio's kb_base is 1024 unless a job says otherwise; "KiB" is 1000 bytes then.
+# fio's kb_base is 1024 unless a job says otherwise; with it "KiB" is 1000 bytes.
 _SIZE = re.compile(r"([0-9]{1,18})([kmgtp]?)(i?b)?", re.IGNORECASE)
 _FURTHER = "kmgtp"
 _TIME = re.compile(r"([0-9]{1,18}) *([a-z]*)", re.IGNORECASE)
@@ -28,12 +28,12 @@ _SECONDS = {
     **dict.fromkeys(("us", "usec"), 1e-6),
 }
 _COUNT = re.compile(r"[0-9]{1,9}")
-# Several files stand between colons; one that belongs to a name has a backslash before it (fio(1)).
+# Colons separate several files; a colon that is part of a name has a backslash before it (fio(1)).
 COLON = re.compile(r"(?<!\\):")
 
 
 def size_bytes(text: str) -> int | None:
-    """Bytes; None for a form that is fio's alone, such as a percentage."""
+    """The bytes of a size; None for a form that only fio can evaluate, such as a percentage."""
     found = _SIZE.fullmatch(text)
     if found is None:
         return None
@@ -44,21 +44,21 @@ def size_bytes(text: str) -> int | None:
 
 
 def seconds(text: str) -> float | None:
-    """A time; None for a form that is fio's alone."""
+    """The seconds of a time; None for a form that only fio can evaluate."""
     found = _TIME.fullmatch(text)
     factor = _SECONDS.get(found[2].lower()) if found else None
     return None if found is None or factor is None else int(found[1]) * factor
 
 
 def runtime_s(job: FioJob, variables: Mapping[str, str]) -> float | None:
-    """How long it runs; None where that depends on what it has to do, or is in a form that is fio's alone."""
+    """How many seconds a job runs; None if that depends on its work, or has a form that only fio can evaluate."""
     return seconds(expanded(job.options.get("runtime", ""), variables)) if job.is_on("time_based") else None
 
 
 def spans(found: Sequence[FioJob], variables: Mapping[str, str]) -> list[tuple[float, float]]:
-    """When each job begins and ends, in seconds since fio's start; without those whose time is not known.
+    """When each job begins and ends, in seconds since fio's start; jobs whose time is not known are left out.
 
-    ``startdelay`` is since the start of fio, whatever a job waits for. A ramp counts for nothing.
+    ``startdelay`` counts from the start of fio, whatever a job waits for. A ramp is ignored.
     """
     ends: dict[str, float] = {}
     spans = []
@@ -74,15 +74,15 @@ def spans(found: Sequence[FioJob], variables: Mapping[str, str]) -> list[tuple[f
 
 
 def files_of(found: Sequence[FioJob], variables: Mapping[str, str]) -> Files:
-    """What fio lays out; a size that is not known is taken for that of the variable ``FILE_SIZE``.
+    """The files that fio lays out; a size that is not known is taken to be ``FILE_SIZE``.
 
-    Files of one name are one, as large as the job with most of it needs it. Raises
-    :class:`bisector.core.errors.UserError` for a number of jobs that is not plain.
+    Files with the same name are one file, as large as any job needs it. Raises
+    :class:`bisector.core.errors.UserError` if a ``numjobs`` is not a plain number.
     """
     file_bytes = int(variables["FILE_SIZE"])
     total, count, largest = 0, 0, 0
     shared: dict[str, int] = {}
-    line: JobLine | None = None  # that of a literal size, where the largest file has one
+    line: JobLine | None = None  # the line with the literal size of the largest file, if it has one
     for job in found:
 
         def sized(option: str, job: FioJob = job) -> int | None:
@@ -120,9 +120,9 @@ _DIRECTORY = "${DIRECTORY}"
 _DEVICE = "${DEVICE}"
 _OFFSET = "${OFFSET}"
 _NAMES = ("filename", "filename_format")
-# What fio itself puts in, without braces (fio(1), "Reserved Keywords" and filename_format).
+# Keywords that fio itself replaces, without braces (fio(1), "Reserved Keywords" and filename_format).
 _OF_FIO = ("pagesize", "mb_memory", "ncpus", "jobname", "jobnum", "filenum", "clientuid")
-# Options whose value a shell gets, or a reader.
+# Options whose value is for a shell, or for people.
 _FREE = frozenset(("exec_prerun", "exec_postrun", "description"))
 _ENGINES = "ioengine=libaio, or another engine that works on files and block devices: io_uring, posixaio, psync, mmap"
 _NETWORK = "works on a server elsewhere, and the guest has no network"
@@ -138,7 +138,7 @@ _SAME_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a line cannot be, and what to write instead; without a line it is of the whole file."""
+    """Why a line is refused, and what to write instead; without a line the whole file is refused."""
 
     line: JobLine | None
     why: str
@@ -149,7 +149,7 @@ class Objection:
 
 
 def told(found: Iterable[Objection]) -> tuple[str, str] | None:
-    """The first objection with its advice, and then those to other lines; None where there is none."""
+    """The first objection, and its advice followed by the objections to other lines; None if there are none."""
     by_line = {one.line: one for one in reversed([*found])}
     if not by_line:
         return None
@@ -158,7 +158,7 @@ def told(found: Iterable[Objection]) -> tuple[str, str] | None:
 
 
 def objections(text: str) -> Iterator[Objection]:
-    """What cannot be on any stack."""
+    """Yield what cannot work on any stack."""
     for line in lines(text):
         if _INCLUDE.match(line.written):
             yield Objection(line, "the guest gets this one file", "write what it includes into the file itself")
@@ -172,7 +172,7 @@ def objections(text: str) -> Iterator[Objection]:
 
 
 def untaken(text: str, variables: Mapping[str, str]) -> Iterator[Objection]:
-    """What the fio of the built image does not take."""
+    """Yield what the fio of the built image does not take."""
     engines: dict[bool, str | None] = {}
     sections: list[list[JobLine]] = [[]]
     for line in lines(text):
@@ -194,7 +194,10 @@ def untaken(text: str, variables: Mapping[str, str]) -> Iterator[Objection]:
 
 
 def lasting(text: str, objective: Objective, variables: Mapping[str, str]) -> Iterator[Objection]:
-    """Why a run does not last as long as it is asked to; what takes a fixed amount of work is judged by its time."""
+    """Yield why a run does not last as long as it is asked to.
+
+    A run that is judged by the time it takes (``elapsed``) may have any length.
+    """
     found, wanted_s = jobs(text), float(variables["RUNTIME"])
     if objective.metric == "elapsed":
         return
@@ -217,9 +220,9 @@ def lasting(text: str, objective: Objective, variables: Mapping[str, str]) -> It
 
 
 def unfit_for_device(text: str, runs: int) -> Iterator[Objection]:
-    """Why a job file cannot do so many runs on a block device.
+    """Yield why a job file cannot do ``runs`` runs on a block device.
 
-    With files each run gets blocks of its own. On a device it is the job that puts them apart.
+    With files each run gets its own blocks. On a device the job itself has to use another place in each run.
     """
     for job in jobs(text):
         elsewhere = "opendir" in job.options or job.options.get("directory", _DIRECTORY) != _DIRECTORY
@@ -234,7 +237,7 @@ def unfit_for_device(text: str, runs: int) -> Iterator[Objection]:
 
 
 def unfit_for_files(text: str) -> Iterator[Objection]:
-    """Why a job file cannot work with files on the stack: it is for a device alone, or tells no size."""
+    """Yield why a job file cannot work with files: it is only for a device, or does not say how large files are."""
     for job in jobs(text):
         size = next((job.options[one] for one in ("filesize", "size") if one in job.options), "")
         if job.is_for_device_alone(_DEVICE):
@@ -266,7 +269,7 @@ def _variables(line: JobLine) -> Iterator[Objection]:
 
 
 def _of_job(job: FioJob) -> Iterator[Objection]:
-    """What no run of it can be measured with."""
+    """Yield the options with which no run of the job can be measured."""
     options, engine = job.options, job_file.engine_called(job.options.get("ioengine"))
     unified, word = options.get("unified_rw_reporting", "none"), options.get("rw", "read").partition(":")[0]
     near = difflib.get_close_matches(word, CONFIGURED, n=1)
@@ -295,7 +298,7 @@ def _of_job(job: FioJob) -> Iterator[Objection]:
     if job.is_for_device_alone(_DEVICE):
         return
 
-    # Before every name of a file fio puts the directory, also before one that begins with a slash (seen with 3.33).
+    # fio puts the directory before every name of a file, even if the name begins with a slash (seen with 3.33).
     def paths(option: str) -> list[str]:
         return COLON.split(options[option]) if option in options else []
 
@@ -311,7 +314,7 @@ def _of_job(job: FioJob) -> Iterator[Objection]:
 
 
 def _unbounded(job: FioJob, variables: Mapping[str, str]) -> Iterator[Objection]:
-    """What ends it by something else than its time."""
+    """Yield why a job ends for another reason than its time."""
     runtime = job.options.get("runtime")
     if not job.is_on("time_based"):
         limit = f", or after {runtime}" if runtime else ""

@@ -1,4 +1,4 @@
-"""fio as a workload: its settings, and what is wrong with a job file, found before anything expensive."""
+"""fio as a workload: its settings, and the checks of a job file before any expensive work."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ _USUAL_BYTES = {"quick": 32 << 20, "article": 2 << 30}
 
 @dataclass(frozen=True, slots=True)
 class Fio(FioSettings, Workload):
-    """Jobs of fio(1), as a job file describes them."""
+    """The jobs of a job file, run by fio(1)."""
 
     name = "fio"
     chosen_by = "workload.job"
@@ -32,19 +32,19 @@ class Fio(FioSettings, Workload):
     )
 
     def run(self, site: RunSite) -> Run:
-        """See :func:`bisector.workload.fio.run.run_once`."""
+        """Run fio once; see :func:`bisector.workload.fio.run.run_once`."""
         return run_once(self, site)
 
     def length_s(self) -> float:
-        """As the job file is told."""
+        """The runtime in the settings, which the job file gets as a variable."""
         return float(self.runtime_s)
 
     def deciding(self) -> Deciding:
-        """What a comment of the job file names; without one, and without a file, the usual metric."""
+        """The metric that a comment of the job file names; the default if there is no such comment, or no file."""
         try:
             text = job_file.read(self.job)
         except UserError:
-            return Deciding()  # whoever reads the file next tells
+            return Deciding()  # the next reader of the file reports this
         try:
             named = job_file.deciding(text)
         except UserError as error:
@@ -52,41 +52,44 @@ class Fio(FioSettings, Workload):
         return Deciding() if named is None else Deciding(named, f"job {self.job.name}")
 
     def are_split(self) -> bool:
-        """By the logs that its jobs leave; not where the file cannot be read, of which whoever reads it next tells."""
+        """Whether its jobs leave logs that a run can be split by; false if the file cannot be read."""
         try:
             return job_file.logs_means(job_file.read(self.job))
         except UserError:
             return False
 
     def sized(self, profile: str, fill_bytes: int) -> Self:
-        """Files that fill a cache together; of a job file that cannot be read, the usual ones."""
+        """Its settings, with a size of files if they have none: the usual one, or more to write ``fill_bytes``.
+
+        If the job file cannot be read, it is the usual size.
+        """
         if self.file_bytes:
             return self
         size = _USUAL_BYTES[profile]
         try:
             made = replace(self, file_bytes=size).files()
-        except UserError:  # whoever reads the file next tells
+        except UserError:  # the next reader of the file reports this
             return replace(self, file_bytes=size)
         if made.setting and made.total_bytes < fill_bytes:
             size = math.ceil(fill_bytes * made.share / _MIB) * _MIB
         return replace(self, file_bytes=size)
 
     def unseeded(self) -> tuple[str, ...]:
-        """Jobs that say themselves where their random numbers come from; raises :class:`UserError`."""
+        """A sentence for each job that sets its own seed; raises :class:`UserError`."""
         return tuple(
             f"job {name} does not follow the seed of a run: it has a randseed, randrepeat or allrandrepeat of its own"
             for name in job_file.own_seeds(job_file.read(self.job))
         )
 
     def repeats_itself(self) -> bool:
-        """Unless a job says otherwise and names no seed: randrepeat is on by default (fio(1)).
+        """Whether each job has randrepeat, which is on by default (fio(1)), or names a seed.
 
         Raises :class:`UserError`.
         """
         return all(job.is_on("randrepeat", default=True) or "randseed" in job.options for job in _jobs(self))
 
     def files(self) -> Files:
-        """Those that the jobs lay out; raises :class:`UserError` for a job file that cannot be read, or has no job."""
+        """The files that the jobs lay out; raises :class:`UserError` if the job file cannot be read or has no job."""
         found = _jobs(self)
         if not found:
             raise UserError(f"the fio job file {self.job} has no job: no [section] beside [global]")
@@ -97,23 +100,23 @@ class Fio(FioSettings, Workload):
         return {"job": self.job}
 
     def testcase(self, text: str) -> str:
-        """What its jobs do, each kind once."""
+        """The kinds of I/O of its jobs, each once."""
         kinds_of_io = dict.fromkeys(job.options.get("rw", "read") for job in job_file.jobs(text))
         return f"{self.name} {','.join(kinds_of_io) or self.label()}"
 
     def variables(self) -> tuple[tuple[str, str], ...]:
-        """What the job file is told but for the directory."""
+        """The variables of the job file, without the directory."""
         return (("FILE_SIZE", str(self.file_bytes)), ("RUNTIME", str(self.runtime_s)))
 
     def features(self) -> Iterator[Feature]:
-        """The system calls of an engine that kernels have not always had."""
+        """Yield io_uring if a job uses it: older kernels lack its system calls."""
         line = next((job.lines["ioengine"] for job in _jobs(self) if job.options.get("ioengine") == "io_uring"), None)
         if line is not None:
             since = Since("v5.1", "include/uapi/linux/io_uring.h", "io_uring_params")
             yield Feature(f"io_uring ({line})", since, ("the ioengine of workload.job, such as to libaio",))
 
     def problems(self) -> Iterator[Problem]:
-        """A job file that cannot be read, or starts no job, or whose jobs cannot be on any stack."""
+        """Yield a job file that cannot be read, starts no job, or has jobs that cannot run on any stack."""
         try:
             found = checks.told(checks.objections(job_file.read(self.job)))
             if found is None:
@@ -124,12 +127,12 @@ class Fio(FioSettings, Workload):
             yield Problem(("workload.job",), *found)
 
     def problems_of_length(self, objective: Objective) -> Iterator[Problem]:
-        """Jobs that do not last as long as a run is said to."""
+        """Yield the jobs that do not last as long as a run is asked to."""
         text, variables = job_file.read(self.job), dict(self.variables())
         yield from _problems(("workload.job",), checks.lasting(text, objective, variables))
 
     def problems_on_stack(self, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
-        """A job file that is not for the stack, or has what the fio of Debian 12 does not have."""
+        """Yield what does not suit the stack or, in the built image, what the fio of Debian 12 does not take."""
         text = job_file.read(self.job)
         found = checks.unfit_for_device(text, device_runs) if device_runs else checks.unfit_for_files(text)
         yield from _problems(("workload.job", "storage.stack"), found)
@@ -137,9 +140,9 @@ class Fio(FioSettings, Workload):
             yield from _problems(("workload.job",), checks.untaken(text, dict(self.variables())))
 
     def check(self, objective: Objective, locally: Locally) -> None:
-        """What makes fio's figures say something else than they are read for.
+        """Raise :class:`UserError` for a job file whose figures would not mean what they are taken for.
 
-        Raises :class:`UserError`, too, where the file alone shows that its jobs cannot have the value that decides.
+        Also for jobs that cannot have the metric that decides, and for logs that could not be fetched after the run.
         """
         if not objective.io_direction and not objective.metric.startswith(SYNCS):
             self.check_named(objective)
@@ -151,7 +154,7 @@ class Fio(FioSettings, Workload):
         if unfit is not None:
             why, advice = unfit
             raise UserError(f"{where}: {why}", advice)
-        # What would not be fetched after hours, and be blamed on the kernel.
+        # Otherwise such logs would not be fetched after hours of work, and the kernel would be blamed.
         names = job_file.log_names(text)
         if len(names) >= MOST_FILES:  # fio.json is one, too
             raise UserError(

@@ -1,10 +1,10 @@
 """An fio job file as fio reads it: lines, jobs with the options that hold for them, their names, logs and seeds.
 
-The image is of Debian 12, which has fio 3.33. The table is what that prints of itself (``--cmdhelp``, ``--enghelp``)
-and how it answers (``--parse-only``); ``python -m tests.workload.fio_table`` writes it anew. A job file is held against
-it before anything is built. What the table does not tell, the guest's own fio says when it runs.
+The image is of Debian 12, which has fio 3.33. The table of options is what this fio prints about itself (``--cmdhelp``,
+``--enghelp``) and how it answers (``--parse-only``); ``python -m tests.workload.fio_table`` writes it again. A job file
+is checked against the table before anything is built. Other errors are found by the guest's own fio when it runs.
 
-The grammar is that of fio(1), "Job file format", as fio 3.33 reads it.
+The grammar is described in fio(1), "Job file format", and read as fio 3.33 reads it.
 """
 
 import difflib
@@ -23,14 +23,17 @@ from bisector.core.objective import OVER, WORST, Objective
 
 VERSION = "fio-3.33"
 TABLE = Path(__file__).parent / "options.txt"
-# What load_ioengine() in fio's ioengines.c takes for libaio.
+# Names that load_ioengine() in fio's ioengines.c takes for libaio.
 _ENGINE_ALIASES = {"linuxaio": "libaio", "aio": "libaio"}
 _USUAL_ENGINE = "psync"
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 class _Option(NamedTuple):
-    """``words`` are all that it takes, before a colon or a comma; where it is ``numeric``, a number between bounds."""
+    """An option: ``words`` are its valid values, before a colon or a comma; ``least`` and ``most`` bound a number.
+
+    ``bare`` is set if it may stand without a value.
+    """
 
     bare: bool
     words: tuple[str, ...]
@@ -41,7 +44,7 @@ class _Option(NamedTuple):
 
 @cache
 def _table() -> tuple[Mapping[str, str], Mapping[str, _Option], Mapping[str, frozenset[str]]]:
-    """The first name of each option by each of its names, the options by their first names, those of each engine."""
+    """The first name of each option by each of its names, the options by first name, and the options of each engine."""
     names: dict[str, str] = {}
     options: dict[str, _Option] = {}
     engines: dict[str, frozenset[str]] = {}
@@ -59,18 +62,18 @@ def _table() -> tuple[Mapping[str, str], Mapping[str, _Option], Mapping[str, fro
 
 
 def canonical(name: str) -> str:
-    """One name for each option, whichever of its names is written."""
+    """The first name of an option, whichever of its names is written."""
     return _table()[0].get(name, name)
 
 
 def engine_called(name: str | None) -> str:
-    """One name for each engine; fio's usual one where none is named."""
+    """The first name of an engine, or of fio's default engine for None."""
     word = (name or _USUAL_ENGINE).partition(":")[0]
     return _ENGINE_ALIASES.get(word, word)
 
 
 def lacks_engine(name: str) -> tuple[str, str] | None:
-    """Why a job has no such engine there, and what may be meant; None where it has."""
+    """Why the guest's fio has no such engine, and what may be meant; None if it has the engine."""
     engines = _table()[2]
     if "$" in name or engine_called(name) in {*engines, "external"}:
         return None
@@ -78,12 +81,12 @@ def lacks_engine(name: str) -> tuple[str, str] | None:
 
 
 def objection(name: str, value: str | None, engine: str) -> tuple[str, str] | None:
-    """Why fio does not take an option, ``value`` of which is None where it stands bare, and what to write instead."""
+    """Why fio does not take an option, and what to write instead; None if it does. A bare option has no ``value``."""
     names, options, engines = _table()
     option = options.get(canonical(name))
     if option is None:
         able = [one for one, own in engines.items() if name in own]
-        if engine in able or (able and engine not in engines):  # of the latter it is said on the engine's own line
+        if engine in able or (able and engine not in engines):  # an unknown engine is reported on its own line
             return None
         if able:
             return f"the engine {engine} has no option {name}", f"leave it out; engines that have it: {', '.join(able)}"
@@ -97,7 +100,7 @@ def _unfit(name: str, value: str | None, option: _Option) -> tuple[str, str] | N
         return None if option.bare else (f"{name} needs a value", f"{name}={' or '.join(option.words[:2]) or '1'}")
     if not value:
         return f"{name}= has no value", "give it one, or leave it out"
-    if "$" in value:  # what fio itself puts there
+    if "$" in value:  # fio itself replaces this
         return None
     word = re.split("[:,]", value)[0]
     if option.words and word not in option.words:
@@ -122,7 +125,7 @@ def _near(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(names)}?" if names else ""
 
 
-# What each value of ``rw`` does, before the colon.
+# The directions of each value of ``rw``, before the colon.
 CONFIGURED = {
     "read": {"read"},
     "write": {"write"},
@@ -140,7 +143,7 @@ _SECTION = re.compile(r"\[([^\]]*)\]")
 _COMMENT = re.compile(r"[;#].*")
 _ZERO = re.compile(r"0+|0x0+")
 _PLAIN_COUNT = re.compile(r"[1-9][0-9]{0,3}")
-# The options that have fio write logs, and what each of their logs is called by (fio's init.c, add_job()).
+# The options with which fio writes logs, and the kinds in the names of these logs (fio's init.c, add_job()).
 _LOGS = {
     "write_iops_log": ("iops",),
     "write_bw_log": ("bw",),
@@ -148,7 +151,7 @@ _LOGS = {
     "write_hist_log": ("clat_hist",),
 }
 _SYNCING = ("fsync", "fdatasync", "sync_file_range", "end_fsync", "fsync_on_close", "read_iolog")
-# A comment for bisector; fio passes over it.
+# A comment for bisector, which fio ignores.
 _NAMED = re.compile(r"\s*[;#]\s*deciding metric\s*:(.*)")
 _DECIDING = re.compile(r"(?P<metric>[^\s,]+)(?:,?\s+over\s+(?P<over>\S(?:.*\S)?))?")
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -156,10 +159,10 @@ VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """A line with its number, from 1 on, and its text as it stands in the file.
+    """A line of a job file, with its number from 1 on and its text.
 
-    It is the head of a ``section``, or sets an option by fio's first ``name`` of it, to ``value``; None where that
-    stands bare. ``written`` is the option as the file has it.
+    It is the head of a ``section``, or sets the option that the file calls ``written`` to ``value``, which is None if
+    the option stands bare.
     """
 
     number: int
@@ -170,13 +173,13 @@ class JobLine:
 
     @property
     def name(self) -> str:
-        """One name for each option."""
+        """The first of fio's names of the option."""
         return canonical(self.written)
 
     @property
     def is_global(self) -> bool:
-        """Whether what is below holds for all jobs further below."""
-        return self.section is not None and self.section.startswith("global")  # fio compares no more than these letters
+        """Whether the options of the section hold for all jobs after it."""
+        return self.section is not None and self.section.startswith("global")  # fio compares only these letters
 
     def __str__(self) -> str:
         return f'line {self.number} "{self.text}"'
@@ -184,9 +187,9 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class FioJob:
-    """A job section with the options that hold for it, its own over those of the global sections above.
+    """A job section with the options that hold for it; its own options override the global sections above.
 
-    ``lines`` are where they stand, ``head`` is the section's own.
+    ``head`` is the line of the section, ``lines`` are the lines of the options by their first names.
     """
 
     section: str
@@ -195,20 +198,20 @@ class FioJob:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What each option is set to."""
+        """The value of each option; empty for a bare one."""
         return {name: line.value or "" for name, line in self.lines.items()}
 
     @property
     def name(self) -> str:
-        """What fio calls it: ``name`` of its own section, which is no name in a global one (seen with fio 3.33)."""
+        """The name that fio gives it: ``name`` in its own section, but not in a global one (seen with fio 3.33)."""
         return self.options.get("name") or self.section
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """What fio calls each process: further ones by the section (seen with fio 3.33).
+        """The name that fio gives each process; further ones are named after the section (seen with fio 3.33).
 
-        Raises :class:`UserError` for a ``numjobs`` that is not written as a plain number of 1 or more: fio also
-        calculates ("2*3") and knows other bases and suffixes.
+        Raises :class:`UserError` unless ``numjobs`` is a plain number from 1 to 9999: fio also calculates ("2*3") and
+        takes other bases and suffixes.
         """
         count = self.options.get("numjobs", "1")
         if not _PLAIN_COUNT.fullmatch(count):
@@ -217,27 +220,27 @@ class FioJob:
         return (self.name, *(self.section,) * (int(count) - 1))
 
     def is_on(self, option: str, default: bool = False) -> bool:
-        """A flag, which may stand bare; fio takes every number but 0 for true."""
+        """The value of a flag, which may stand bare; fio takes every number but 0 for true."""
         value = self.options.get(option)
         return default if value is None else not _ZERO.fullmatch(value)
 
     @property
     def directions(self) -> Collection[str]:
-        """What it is told to do: "read", "write", "trim"; fio reads when it is told nothing."""
+        """The directions that the job is told to do: "read", "write", "trim"; the default is to read."""
         return CONFIGURED.get(self.options.get("rw", "read").partition(":")[0], ())
 
     def is_for_device_alone(self, device: str) -> bool:
-        """Whether it works on the block device that it is told of, without a directory."""
+        """Whether its file is the block device, and it names no directory."""
         return self.options.get("filename") == device and "directory" not in self.options
 
     @property
     def syncs(self) -> bool:
-        """Whether it is told to call fsync(2) or another of its kind."""
+        """Whether it is told to call fsync(2) or a similar system call."""
         return any(self.is_on(option) for option in _SYNCING)
 
 
 def read(path: Path) -> str:
-    """The text of a job file, without the mark of UTF-8 that fio does not know; raises :class:`UserError`."""
+    """The text of a job file, without a byte order mark, which fio does not know; raises :class:`UserError`."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -245,10 +248,10 @@ def read(path: Path) -> str:
 
 
 def log_names(text: str) -> tuple[str, ...]:
-    """The logs that fio leaves in the directory that it runs in, as ``NAME_iops.1.log`` (fio(1), "per_job_logs").
+    """The names of the logs that fio leaves in its directory, as ``NAME_iops.1.log`` (fio(1), "per_job_logs").
 
-    NAME is what the option says, or else the job's; what leads to another directory, or is a variable, is not told.
-    Raises :class:`UserError` as :attr:`FioJob.processes`.
+    NAME is the value of the option, or else the name of the job. Logs in another directory, and logs whose name has a
+    variable, are left out. Raises :class:`UserError` as :attr:`FioJob.processes`.
     """
     numbers = itertools.count(1)
     names: dict[str, None] = {}
@@ -264,7 +267,7 @@ def log_names(text: str) -> tuple[str, ...]:
 
 
 def lines(text: str) -> Iterator[JobLine]:
-    """Those that say something."""
+    """Yield the lines of a job file that are neither blank nor a comment."""
     for number, whole in enumerate(text.splitlines(), 1):
         if not (said := _COMMENT.sub("", whole).strip()):
             continue
@@ -276,7 +279,7 @@ def lines(text: str) -> Iterator[JobLine]:
 
 
 def jobs(text: str) -> tuple[FioJob, ...]:
-    """The job sections of a job file, in order; options that stand before any section are fio's to refuse."""
+    """The job sections of a job file, in order; options before any section are ignored, and left to fio to refuse."""
     found: list[FioJob] = []
     everywhere: dict[str, JobLine] = {}
     current: dict[str, JobLine] = {}
@@ -292,14 +295,14 @@ def jobs(text: str) -> tuple[FioJob, ...]:
 
 
 def expanded(value: str, variables: Mapping[str, str]) -> str:
-    """With the values of the variables that are known, as fio puts them in."""
+    """The value with the variables that are known replaced, as fio does it."""
     return VARIABLE.sub(lambda found: variables.get(found[1], found[0]), value)
 
 
 def deciding(text: str) -> Objective | None:
-    """What a comment names as the metric that decides, ``# deciding metric: write.bw, over sum``; None without one.
+    """The objective that a comment names, ``# deciding metric: write.bw, over sum``; None if there is no such comment.
 
-    Raises :class:`UserError` for a second such comment, and for the name of no metric.
+    Raises :class:`UserError` if there are two such comments, or if one names no metric.
     """
     named_by = [found[1].strip() for line in text.splitlines() if (found := _NAMED.fullmatch(line))]
     if not named_by:
@@ -315,17 +318,17 @@ def deciding(text: str) -> Objective | None:
 
 
 def seeded(text: str, seed: int) -> str:
-    """The job file with a seed for all random numbers of its jobs, but for :func:`those with their own <own_seeds>`.
+    """The job file with a seed for all random numbers of its jobs, except :func:`jobs with their own <own_seeds>`.
 
-    It comes first, in a global section: what stands below holds for a job instead (fio(1), "Job file format"). From
-    one seed each job gets numbers of its own, by its place in the file. With randrepeat, which is on by default, the
-    offsets come from a constant whatever the seed (fio's init.c, td_fill_rand_seeds(); seen with fio 3.33).
+    The seed is in a global section at the top, so later options override it (fio(1), "Job file format"). Each job
+    derives different numbers from the seed, by its place in the file. With randrepeat, which is on by default, the
+    offsets come from a constant, whatever the seed is (fio's init.c, td_fill_rand_seeds(); seen with fio 3.33).
     """
     return f"[global]\nrandrepeat=0\nrandseed={seed}\n{text}"
 
 
 def own_seeds(text: str) -> tuple[str, ...]:
-    """The jobs that do not follow the seed of :func:`seeded`; with randrepeat it is the first process alone."""
+    """The jobs that ignore the seed of :func:`seeded`; with randrepeat only the first process of a job does."""
     return tuple(
         job.name
         for job in jobs(text)
@@ -334,17 +337,17 @@ def own_seeds(text: str) -> tuple[str, ...]:
 
 
 def logs_means(text: str) -> bool:
-    """Whether each job leaves a log of its IOPS over time, with means and not with a line for each I/O."""
+    """Whether each job leaves a log of its IOPS over time that has means, not a line for each I/O."""
     return all("write_iops_log" in job.options and job.is_on("log_avg_msec") for job in jobs(text))
 
 
 def directions(text: str) -> tuple[str, ...]:
-    """What the jobs of a file do, each direction once: "read", "write", "trim"."""
+    """The directions of all jobs of a file, each once: "read", "write", "trim"."""
     return tuple(one for one in DIRECTIONS if any(one in job.directions for job in jobs(text)))
 
 
 def told_apart(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of jobs; one that several have becomes ``name/1``, ``name/2``."""
+    """The names of jobs made unique: a name that several jobs have becomes ``name/1``, ``name/2``."""
     how_many = Counter(names)
     seen: Counter[str] = Counter()
     found = []
@@ -355,7 +358,7 @@ def told_apart(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
-    """Why a run of the file cannot have the value that decides, and what it has; None where that is not known yet.
+    """Why a run of the file cannot have the value that decides, and what it has instead; None if it may have it.
 
     Raises :class:`UserError` as :attr:`FioJob.processes`.
     """
@@ -371,7 +374,7 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
         return None
     over, started = objective.over, [(called, job) for job in jobs(text) for called in job.processes]
     named = dict(zip(told_apart([called for called, _ in started]), [job for _, job in started], strict=True))
-    if over not in named:  # a name that stands in the file may not be that of a job
+    if over not in named:  # a name in the file need not be the name of a job
         renamed = next((job for job in jobs(text) if job.section == over != job.name), None)
         line = next((one for one in lines(text) if one.name == "name" and one.value == over), None)
         why = f": {line} is in [global], where {VERSION} takes it for no job's name" if line else ""

@@ -1,9 +1,9 @@
-"""fio's IOPS logs as time series (fio(1), "Log file formats"), and a run's settling and steady part by them.
+"""fio's IOPS logs as time series (fio(1), "Log file formats"), and how they split a run into settling and steady part.
 
-docs/method-evidence.md tells the rule, which is one for every kernel: each job's settling ends where MSER cuts it off
-(White, Simulation 69(6), 1997), or at the first cut that is not worse by more than the standard error of that figure,
-as Breiman et al. choose a tree (1984). The rest is steady where its halves differ by no more than a fifth of their mean
-(SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24), and is a third of the run at least.
+docs/method-evidence.md explains the rule, which is the same for every kernel. Each job's settling ends at the earliest
+cut whose figure of MSER (White, Simulation 69(6), 1997) is not worse than the best one by more than its standard error,
+as Breiman et al. choose a tree (1984). The rest is steady if its halves differ by no more than a fifth of their mean
+(SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24), and has at least a third of the run.
 """
 
 import math
@@ -20,16 +20,16 @@ from bisector.core.figures import JobFigures
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# The numbers in the third column are places in this list.
+# The numbers in the third column are indices into this list.
 _DIRECTIONS = ("read", "write", "trim")
-# Of one job, or where fio is told so of all jobs together (fio(1), "per_job_logs").
+# The log of one job or, with per_job_logs=0, of all jobs together (fio(1), "per_job_logs").
 _IOPS_LOG = re.compile(r".*_iops(?:\.(?P<job>[0-9]{1,4}))?\.log")
 _QUOTED = 200
 _LATE = 2.5
 
 
 class LogUnreadable(Exception):
-    """A line that fio does not write, with its number."""
+    """A log has a line that fio does not write; the message has its number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,12 +42,12 @@ class Series:
 
 
 def logged_metric(direction: str) -> str:
-    """The metric that fio's logs are of: no other is followed over time."""
+    """The metric in fio's logs; there are no time series of any other."""
     return f"{direction}.iops"
 
 
 def job_number(file: str) -> int | None:
-    """The number of the job that a log is of, by its name: 1 where it is of all jobs, None for another file."""
+    """The number of the job in the name of an IOPS log; 1 if the log is of all jobs, None for any other file."""
     named = _IOPS_LOG.fullmatch(file)
     return None if named is None else int(named["job"] or 1)
 
@@ -61,12 +61,11 @@ def read_logs(directory: Path) -> dict[int, str]:
 def parse_log(text: str, direction: str = "read") -> Series:
     """Read ``time_ms, value, direction, …`` lines; columns after the third differ by version and options.
 
-    fio averages since its last look, which comes late on a busy guest, and writes no line for an
-    interval without I/O. A line after a gap of up to 2.5 intervals counts for the whole gap (so the
-    sum agrees with fio's number of I/Os), after a longer one for its own interval, and the rest is
-    zero. Raises :class:`LogUnreadable`.
+    fio averages over the time since its last sample, which is late on a busy guest, and writes no line for an interval
+    without I/O. A line after a gap of up to 2.5 intervals counts for the whole gap, so that the sum agrees with fio's
+    number of I/Os; after a longer gap it counts for one interval, and the rest is zero. Raises :class:`LogUnreadable`.
     """
-    wanted = _DIRECTIONS.index(direction) if direction in _DIRECTIONS else None  # nothing is logged as mixed
+    wanted = _DIRECTIONS.index(direction) if direction in _DIRECTIONS else None  # no line is logged as mixed
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split(",")
@@ -78,7 +77,7 @@ def parse_log(text: str, direction: str = "read") -> Series:
             raise LogUnreadable(f"line {number} is not one of an fio log: {line.strip()[:_QUOTED]!r}") from error
         if rows and not all(map(math.isfinite, rows[-1])):
             raise LogUnreadable(f"line {number} is not one of an fio log: {line.strip()[:_QUOTED]!r}")
-    # With log_window_value=both a second value stands before it.
+    # With log_window_value=both a second value precedes the direction.
     column = 3 if any(row[2] >= len(_DIRECTIONS) for row in rows) else 2
     points = np.array([row[:2] for row in rows if row[column] == wanted], dtype=np.float64).reshape(-1, 2)
     end, iops = points[:, 0], points[:, 1]
@@ -89,9 +88,9 @@ def parse_log(text: str, direction: str = "read") -> Series:
 
 
 def from_its_start(series: Series, lasted_ms: float) -> Series:
-    """Times since 1970 or the boot of a host (log_unix_epoch, log_alternate_epoch) as times since the job began.
+    """Convert times since 1970 or since boot (log_unix_epoch, log_alternate_epoch) to times since the job began.
 
-    A log that begins when its run of ``lasted_ms`` is over twice was written with such times.
+    A log has such times if it begins later than twice the length of its run, ``lasted_ms``.
     """
     if not series.end_ms.size or series.end_ms[0] <= 2 * lasted_ms:
         return series
@@ -100,7 +99,7 @@ def from_its_start(series: Series, lasted_ms: float) -> Series:
 
 
 def resample(series: Series, step_ms: float, until_ms: float) -> Floats:
-    """Mean IOPS on a grid of ``step_ms`` from 0 to ``until_ms``; the number of I/Os is kept."""
+    """The mean IOPS in each interval of ``step_ms`` from 0 to ``until_ms``; the total number of I/Os is preserved."""
     grid = np.arange(0.0, until_ms + step_ms / 2, step_ms)
     if not series.end_ms.size:
         return np.zeros(max(grid.size - 1, 0))
@@ -113,22 +112,22 @@ def resample(series: Series, step_ms: float, until_ms: float) -> Floats:
 _PIECES = 20
 _LEAST_PIECES = 7
 _MOST_APART = 0.2
-# A log of means lacks the last interval at most. One without log_avg_msec has a line of 1 for each I/O, and is off by
-# the number of I/Os in a millisecond.
+# A log of means lacks at most the last interval. A log without log_avg_msec has a line with the value 1 for each I/O,
+# and its mean is wrong by the number of I/Os in a millisecond.
 _AGREES = 0.5
-# 6 s of 40 and 2 min 15 s of 15 min: about as long as a run has been above the threshold when it is stopped for that
-# (bisector.analysis.early_stop).
+# 6 s of 40 s and 2 min 15 s of 15 min: about as long as a run has been above the threshold when it is stopped early for
+# that (bisector.analysis.early_stop).
 _PIECES_OF_STOPPED = 3
 
 
 def with_steady_parts(
     jobs: Sequence[JobFigures], logs: Mapping[int, str], runtime_s: float, *, stopped: bool = False
 ) -> tuple[JobFigures, ...]:
-    """The figures of the jobs of a run that was to last ``runtime_s``, and what its ``logs`` say of its steady part.
+    """The figures of jobs, with the figures of the steady part from the logs of a run that should last ``runtime_s``.
 
-    ``logs`` are texts by the numbers of their jobs, which fio gives in the order of the job file. A direction in which
-    one of the jobs has no log that agrees with its figures gets nothing. Of a run that was ``stopped`` early, since its
-    side was clear, the end counts, and nobody knows since when it was steady.
+    ``logs`` are texts by the numbers of their jobs; fio numbers jobs in the order of the job file. If one of the jobs
+    has no log that agrees with its figures in a direction, that direction gets no steady part. If the run was
+    ``stopped`` early, since its side was clear, its end counts, and since when it was steady remains unknown.
     """
     names = list(dict.fromkeys(job.name for job in jobs))
     found: dict[tuple[str, str], JobFigures] = {}
@@ -145,19 +144,19 @@ def with_steady_parts(
 
 
 def settling(iops: Floats) -> int:
-    """How many pieces of a job's run, which has a third of a whole one's or more, are its settling."""
+    """How many of the pieces of a job's run are its settling; there are at least a third of a full run's pieces."""
     lengths = np.arange(iops.size, _LEAST_PIECES - 1, -1)
     error = np.array([iops[-length:].var() / length for length in lengths])
     best = int(np.argmin(error))
-    # Of n values the variance is known to a share of the square root of 2/(n - 1).
+    # The relative standard error of the variance of n values is the square root of 2/(n - 1).
     bearable = error[best] * (1 + math.sqrt(2 / (lengths[best] - 1)))
     return int(np.argmax(error <= bearable))
 
 
 def _split(jobs: Sequence[JobFigures], logged: Sequence[Series], piece_ms: float) -> Iterator[JobFigures]:
-    """Each job from the moment on at which the last one was steady; without such a moment it settled to its end.
+    """Split each job at the moment from which on all were steady; without such a moment it settled until its end.
 
-    The first piece of the steady part has to be over before a run can be called steady, so the time to it is never 0.
+    A run can be called steady only after the first piece of its steady part, so ``settled_after_s`` is never 0.
     """
     ends_ms = [_end_ms(job, series, piece_ms) for job, series in zip(jobs, logged, strict=True)]
     whole_ms = min(ends_ms) // piece_ms * piece_ms
@@ -181,7 +180,7 @@ def _at_end(jobs: Sequence[JobFigures], logged: Sequence[Series], piece_ms: floa
 
 
 def _series(job: JobFigures, text: str) -> Series | None:
-    """None where the log tells nothing, or something else than fio's figure."""
+    """The series in a log; None if the log is empty or unreadable, or does not agree with fio's figure."""
     try:
         series = from_its_start(parse_log(text, job.direction), job.runtime_ms)
     except LogUnreadable:
@@ -193,7 +192,7 @@ def _series(job: JobFigures, text: str) -> Series | None:
 
 
 def _end_ms(job: JobFigures, series: Series, piece_ms: float) -> float:
-    """Of the log, which lacks the last interval; where a job's I/O had stopped long before, that of the job."""
+    """The end of the log, which lacks the last interval; the end of the job if its I/O had stopped long before."""
     logged_ms = float(series.end_ms[-1])
     return logged_ms if job.runtime_ms - logged_ms < piece_ms else float(job.runtime_ms)
 

@@ -1,4 +1,4 @@
-"""What fio says: JSON figures, status lines, errors (fio(1)).
+"""Reads fio's output: JSON figures, status lines and errors (fio(1)).
 
 Everything here is a function of text; :mod:`bisector.workload.fio.run` runs fio.
 """
@@ -14,18 +14,18 @@ from typing import Any, TypeAlias
 from bisector.core.figures import CpuUse, DiskFigures, JobFigures, Latency, LatencyKind
 from bisector.workload.fio.job_file import CONFIGURED, told_apart
 
-# fio's JSON has no types of its own; nothing of it leaves this module untyped.
+# fio's JSON is untyped here; this module returns typed values only.
 _Json: TypeAlias = Mapping[str, Any]
 
 DIRECTIONS = ("read", "write", "trim")
-# Reads, writes and trims as one figure: unified_rw_reporting=mixed.
+# The direction of figures for reads, writes and trims together: unified_rw_reporting=mixed.
 MIXED = "mixed"
-# fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int), without a failure of a job.
+# fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int) if no job failed.
 INTERRUPTED = 128
 _P99 = 99.0
-# Of JSON that is read whole: 60 jobs with all their latency bins (--output-format=json+) have a tenth of it.
+# The limit for JSON, which is read whole: 60 jobs with all latency bins (--output-format=json+) have a tenth of it.
 _MOST_CHARACTERS = 16 << 20
-# Of an integer that the record holds. fio counts in 64 bits without a sign, and a counter that wrapped is near 2**64.
+# Integers on record are below this. fio's counters have 64 bits without a sign; one that wrapped below 0 is near 2**64.
 _GREATEST = 2**63
 _LONGEST_NAME = 256
 _QUOTED = 200
@@ -46,7 +46,7 @@ OF_CLIENTS = (
     "with --output-format=json"
 )
 
-# JSON has no nan, which fio writes for 0/0.
+# fio writes nan for 0/0, which JSON does not have.
 _NAN = re.compile(r"(:\s*)-?nan\b")
 _BEGINNING = re.compile(r'\{\s*"fio version"')
 _JOBS = re.compile(r'"jobs"\s*:')
@@ -54,7 +54,7 @@ _DECODER = json.JSONDecoder()
 
 
 class OutputUnreadable(Exception):
-    """fio's output is not what fio writes when it ends by itself; ``line`` is where that shows."""
+    """fio's output is not what a complete fio run writes; ``line`` is the number of the line that shows it."""
 
     def __init__(self, message: str, line: int = 1) -> None:
         super().__init__(message)
@@ -62,14 +62,14 @@ class OutputUnreadable(Exception):
 
 
 class FigureImpossible(OutputUnreadable):
-    """fio's output is complete, and a figure in it is none that a machine has."""
+    """fio's output is complete, and has a figure that no machine can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Everything that one run of fio tells: its version, jobs and disks, and when it ended.
+    """The output of one run of fio: its version, jobs and disks, and when it ended.
 
-    ``ended_at`` is ISO 8601, with a zone only where fio tells it, and empty where it tells no time.
+    ``ended_at`` is in ISO 8601. It has a zone only if fio prints it, and is empty if fio prints no time.
     """
 
     version: str
@@ -79,21 +79,21 @@ class Output:
 
 
 def last_document(output: str) -> str:
-    """What a steered fio wrote at last, without the status before; the whole output when it wrote no JSON."""
+    """The last JSON document in the output of a steered fio, after its statuses; all of the output if it has none."""
     return output[output.rfind("\n{\n") + 1 :]
 
 
 def complaint(stderr: str) -> str:
-    """The lines in which fio names the fault, without its lists of valid values."""
+    """The lines of stderr in which fio names the error, without its lists of valid values."""
     said = [line.strip() for line in stderr.splitlines() if _SAYING.match(line)]
     return "; ".join(said or [line.strip() for line in stderr.splitlines() if line.strip()][-1:])
 
 
 def parse_status_line(line: str) -> tuple[float, float] | None:
-    """The IOPS of all jobs and directions, and the share that is done, of the newest status in a line; else None.
+    """The IOPS of all jobs and directions, and the share done, in the newest status of a line; None if it has none.
 
-    Forms: ``[r(2)][10.0%][r=12.3MiB/s,w=4KiB/s][r=3151,w=1 IOPS][eta …]`` of fio 3, and
-    ``[10.0% done] [14150KB/0KB/0KB /s] [3537/0/0 iops]`` of fio 2.
+    fio 3 writes ``[r(2)][10.0%][r=12.3MiB/s,w=4KiB/s][r=3151,w=1 IOPS][eta …]``, and fio 2
+    ``[10.0% done] [14150KB/0KB/0KB /s] [3537/0/0 iops]``.
     """
     newest = line.rstrip("\r").rpartition("\r")[2] or line
     if not newest.startswith("Jobs:") or (iops := _IOPS.search(newest)) is None:
@@ -104,17 +104,17 @@ def parse_status_line(line: str) -> tuple[float, float] | None:
 
 
 def parse_json(text: str) -> tuple[JobFigures, ...]:
-    """The figures of each job in each direction that it was told to go, or went; see :func:`parse_output`."""
+    """The figures of each job in each direction that its options name or that it did; see :func:`parse_output`."""
     return parse_output(text).jobs
 
 
 def parse_output(text: str) -> Output:
-    """What fio 2 or 3 wrote with ``--output-format=json``.
+    """Read what fio 2 or 3 wrote with ``--output-format=json``.
 
-    ``numjobs`` makes several jobs of one name: they become ``name/1``, ``name/2``. ``iops_mean``
-    is fio's ``iops``, all I/Os over the whole run time: its ``iops_mean`` is a mean of samples
-    that leaves out the intervals in which nothing was done. A percentile that fio was told not
-    to compute is None. Raises :class:`OutputUnreadable`, and of its kind :class:`FigureImpossible`.
+    ``numjobs`` makes several jobs with one name: they become ``name/1``, ``name/2``. ``iops_mean`` is fio's ``iops``,
+    all I/Os over the whole run time: fio's own ``iops_mean`` is a mean of samples that leaves out the intervals without
+    I/O. A percentile that fio was told not to compute is None. Raises :class:`OutputUnreadable`, and its subclass
+    :class:`FigureImpossible`.
     """
     document = _document(text)
     try:
@@ -137,9 +137,9 @@ def parse_output(text: str) -> Output:
 
 
 def check_figures(output: Output) -> None:
-    """Raise :class:`FigureImpossible` for what no machine measures and no record holds.
+    """Raise :class:`FigureImpossible` for a figure that no machine can have, or that does not fit into the record.
 
-    That is what is below zero, infinite, no number, or 2**63 and more; and names longer than fio has room for.
+    These are figures that are negative, infinite, not a number, or at least 2**63; and names that are too long for fio.
     """
     values: list[object] = [*astuple(output)]
     while values:
@@ -157,7 +157,7 @@ def _impossible(value: object) -> FigureImpossible:
 
 
 def _document(text: str) -> _Json:
-    """The one JSON object of fio; around it may be warnings, notes and a prompt."""
+    """The one JSON object in fio's output; around it may be warnings, notes and a prompt."""
     text = _NAN.sub(r"\1NaN", text)
     starts = [found.start() for found in _BEGINNING.finditer(text)]
     starts = starts or [text.find("{\n") if "{\n" in text else text.find("{")]
@@ -186,10 +186,10 @@ def _document(text: str) -> _Json:
 def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:
     options = {**everywhere, **job.get("job options", {})}
     configured = CONFIGURED.get(str(options.get("rw", "read")).partition(":")[0], set())
-    # With unified_rw_reporting=both there are all four, and one is what the others are together.
+    # With unified_rw_reporting=both there are all four directions; mixed is the other three together.
     for direction in DIRECTIONS if "read" in job else (MIXED,):
         figures: _Json = job.get(direction, {})
-        # fio 2 tells no options: what it did is all there is to see.
+        # fio 2 does not print options: only its figures show what a job did.
         told = "job options" in job and (direction in configured or direction == MIXED)
         if told or figures.get("total_ios", figures.get("io_bytes", 0)) > 0:
             yield _figures(name, direction, figures, job)
@@ -217,7 +217,7 @@ def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigure
         bw_kib_s=float(figures["bw"]),
         clat_mean_ns=completion.mean_ns if completion else None,
         clat_p99_ns=dict(completion.percentiles_ns).get(_P99) if completion else None,
-        # 2.0.10 to 2.1.13 do not tell it.
+        # fio 2.0.10 to 2.1.13 do not print it.
         total_ios=_whole(
             figures["total_ios"] if "total_ios" in figures else figures["iops"] * figures["runtime"] / 1000
         ),
@@ -230,7 +230,7 @@ def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigure
 
 
 def _latency(kind: LatencyKind, figures: _Json) -> Latency | None:
-    """In nanoseconds since fio 3, before that in microseconds and without the unit in its name; none that is nan."""
+    """A latency; fio 3 prints nanoseconds, fio 2 microseconds, without the unit in the name. None if it is nan."""
     in_ns = f"{kind}_ns" in figures
     found: _Json | None = figures.get(f"{kind}_ns" if in_ns else kind)
     if found is None or any(math.isnan(found[name]) for name in ("min", "max", "mean", "stddev")):
@@ -248,7 +248,7 @@ def _latency(kind: LatencyKind, figures: _Json) -> Latency | None:
 
 
 def _whole(value: float) -> int:
-    """An integer; NaN and what is infinite are no figures at all."""
+    """The value as an integer; raises :class:`FigureImpossible` for NaN and infinity."""
     if not math.isfinite(value):
         raise _impossible(value)
     return round(value)

@@ -1,10 +1,10 @@
-"""One fio run on a mounted stack in the guest, everything that says what it is worth, and its end once that is clear.
+"""Runs fio once on a mounted stack in the guest, fetches and reads its output, and stops it once its side is clear.
 
-The guest says how the files are called that fio leaves and how large they are, and is not trusted: no name leads out of
-a directory, and all of it is bounded. Logs may be large without any fault (without log_avg_msec each I/O is a line, so
-that the fastest kernel has the largest), so one that is too large is left out.
+The guest reports names and sizes of the files that fio leaves, and is not trusted: no name leads out of a directory,
+and numbers and sizes are limited. A log may be large without any fault (without log_avg_msec each I/O is a line, so the
+fastest kernel has the largest log), so a log that is too large is left out.
 
-fio is listened to while it runs, and is interrupted in its own way, as Ctrl-C does, once its own status shows the side.
+bisector reads fio's output while it runs. Once fio's own status shows the side, it interrupts fio as Ctrl-C does.
 """
 
 import errno
@@ -44,11 +44,11 @@ from bisector.workload.fio import job_file, output
 from bisector.workload.fio.checks import spans
 
 MOST_FILES = 256
-# Read of the current directory. Hidden files are the tool's own.
+# Lists the current directory, without hidden files, which are bisector's own.
 _LISTING = "stat -c '%s %n' -- *"
 _LEFT_OUT = "left-out.txt"
 
-# fio names its logs after the job, or as write_iops_log says. Nothing here is a path, or hidden.
+# fio names its logs after the job, or as write_iops_log says. No such name is a path or hidden.
 _FILE_NAME = re.compile(r"[\w+(][\w.+ :,=@#%()\[\]-]*")
 FILE_NAMES = "letters, digits, spaces and _.+:,=@#%()[]-, the first one of which is a letter, a digit or one of _+("
 _LONGEST_NAME_BYTES = 200
@@ -59,33 +59,33 @@ _OUTPUTS = "/tmp/bisector"  # noqa: S108 -- the guest's, where nobody else is
 _JOB = "job.fio"
 _JSON = "fio.json"
 _TAIL_LINES = 20
-_MOST_LINES = 1_000_000  # of one status, which has about 200 lines a job
+_MOST_LINES = 1_000_000  # of one status, which has about 200 lines for each job
 _KIB = 1 << 10
 _PARSE_DEADLINE_S = 30.0
 # Hidden, so that they are not among the files that fio left.
 _PID, _EXIT = ".pid", ".exit"
 _INTERRUPT_DEADLINE_S = 30.0
-# How fio ends a job that it cannot do as it is told to; and a kernel one that it cannot do. If it does so on a commit
-# between the ends, an end is asked whose fault that is (bisector.bisect.failures).
+# The errors of a job whose options fio cannot follow, or that the kernel cannot do. On a commit between the ends, a
+# trial of an end shows whose fault it is (bisector.bisect.failures).
 _OF_INPUT = frozenset((0, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOENT, errno.ENODEV))
 _MOST_WORDS = 4
-# A run of more processes is not steered. A status has 6.5 KB for each process (fio 3.33; 8 KB of one that reads and
-# writes, with percentiles of all latencies). A run has up to 90 of them, which stay in fio's output file and go through
-# the guest's standard error; for more than 64 MiB of either the kernel is at fault (bisector.vm.guest.Bounds).
-# With 40 processes a run that is never clear writes 24 to 29 MB.
+# A run of more processes is not steered. A status has 6.5 KB for each process (fio 3.33; 8 KB if the process reads and
+# writes, with percentiles of all latencies). A run has up to 90 of these, in fio's output file and on the guest's
+# standard error; more than 64 MiB in either would count as the kernel's fault (bisector.vm.guest.Bounds). With 40
+# processes a run whose side never becomes clear writes 24 to 29 MB.
 MOST_STEERED_JOBS = 40
 
 
 def may_be_called(name: str) -> bool:
-    """Whether a file of this name is fetched."""
+    """Whether a file with this name is fetched from the guest."""
     return _FILE_NAME.fullmatch(name) is not None and len(name.encode()) <= _LONGEST_NAME_BYTES
 
 
 def _fetch_files(shell: Shell, listing: str, logs: Path) -> None:
-    """Copy what fio left into ``logs``, which has none of it yet, its figures before all others.
+    """Copy the files that fio left into ``logs``, which has none of them yet; fio's figures come first.
 
-    Of the others those that are too large, or too large together, are left out; :data:`_LEFT_OUT` beside names them.
-    ``listing`` is what the guest says of the files; raises :class:`KernelFault`.
+    Other files that are too large, alone or together, are left out; the file :data:`_LEFT_OUT` names them. ``listing``
+    is the guest's list of the files. Raises :class:`KernelFault` for too many files, and for a name that no log has.
     """
     sizes: dict[str, int] = {}
     for line in filter(None, listing.split("\n")):
@@ -112,22 +112,22 @@ def _fetch_files(shell: Shell, listing: str, logs: Path) -> None:
 
 
 def _job_file(raw: object, base: Path | None) -> Path:
-    """A path; a bare name that is no file in ``base`` is one of the tool's own job files."""
+    """A path; a bare name that is no file in ``base`` names one of bisector's own job files."""
     if not isinstance(raw, str):
         raise TypeError(raw)
     given = absolute(raw, base)
     try:
         is_own = "/" not in raw and (base is None or not given.exists())
-    except OSError:  # whoever reads it says why it cannot be read
+    except OSError:  # the next reader of the file reports why it cannot be read
         return given
     return resources.job(raw) if is_own else given
 
 
-# Read as a table, so laid out as one.
+# The settings, laid out as a table.
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class FioSettings:
-    """The job file, the size of each of its files, and how long a run lasts."""
+    """The settings of fio: the job file, the size of each of its files, and the length of a run."""
 
     job: Annotated[Path, Form("a path", _job_file), Option(
         "workload.job", "partial.fio", "fio job file", flag="--job", metavar="FILE")]
@@ -142,9 +142,9 @@ class FioSettings:
 
 @dataclass(slots=True)
 class FioWatch:
-    """Listens to fio's standard error: samples for the display, the last lines and, under a ``rule``, the status.
+    """Reads fio's standard error: samples for the display, the last lines and, if there is a ``rule``, the status.
 
-    ``interrupt`` sends SIGINT to fio, so that it writes its logs and figures; ``stop`` says why that was done.
+    ``interrupt`` sends SIGINT to fio, which then writes its logs and figures; ``stop`` records why it was sent.
     """
 
     run: str
@@ -154,11 +154,11 @@ class FioWatch:
     stop: EarlyStop | None = None
     tail: list[str] = field(default_factory=list)
     _status: list[str] = field(default_factory=list)
-    # By job: the seconds of its run time, and how many I/Os, and how much of what the metric counts, were done by then.
+    # By job: seconds of its run time, and by then its I/Os in all, and the I/Os or bytes that the metric counts.
     _points: dict[str, list[tuple[float, int, float]]] = field(default_factory=dict)
 
     def hear(self, line: str) -> None:
-        """A line of what fio writes."""
+        """Take one line of fio's standard error."""
         if (shown := output.parse_status_line(line)) is not None:
             self._sample(*shown)
         elif self.rule is not None and line[:1] in ("", " ", "{", "}"):
@@ -166,7 +166,7 @@ class FioWatch:
                 self._status = []
             self._status.append(line)
             if line == "}":
-                # A status into which something else was written says nothing.
+                # A status with other output in it is ignored.
                 with suppress(output.OutputUnreadable):
                     self._steer(self.rule, output.parse_json("\n".join(self._status)))
                 self._status = []
@@ -177,14 +177,14 @@ class FioWatch:
         self.on_sample(LiveSample(self.run, iops, Unit.IOPS, done_share))
 
     def _steer(self, rule: StopCondition, figures: Sequence[JobFigures]) -> None:
-        """Show the IOPS of all jobs since the last status, in the direction that decides, and end a clear run."""
+        """Show the IOPS of all jobs since the last status, in the direction that decides; end the run once clear."""
         of_bytes = rule.objective.definition.unit is Unit.BYTES_S
         iops, jobs = 0.0, []
         for job in (one for one in figures if one.direction == rule.objective.io_direction):
             points, now_s = self._points.setdefault(job.name, []), job.runtime_ms / 1000
             since_s, since_ios, _ = points[-1] if points else (0.0, 0, 0.0)
-            if now_s > since_s:  # it has begun, and is not over
-                # Of bytes fio tells the mean rate.
+            if now_s > since_s:  # the job has begun, and is not over
+                # For bytes fio reports only the mean rate.
                 points.append((now_s, job.total_ios, job.bw_kib_s * _KIB * now_s if of_bytes else float(job.total_ios)))
                 iops += (job.total_ios - since_ios) / (now_s - since_s)
             jobs.append(RunProgress(job.name, [point[0] for point in points], [point[2] for point in points]))
@@ -198,18 +198,18 @@ class FioWatch:
 
 
 def run_once(settings: FioSettings, site: RunSite) -> Run:
-    """Run the job once with cold page caches, in a directory of its own; JSON and IOPS logs go into ``site.logs``.
+    """Run the job file once with cold page caches, in its own directory; JSON and logs go into ``site.logs``.
 
-    A run ends as soon as ``site.stop`` is met, and says so; that of a job with a ramp_time, of jobs that do not all
-    take the whole run, or of more processes than :data:`MOST_STEERED_JOBS`, is always whole.
+    The run ends as soon as ``site.stop`` is met, which the record says. A run of a job with a ramp_time, of jobs that
+    do not all last the whole run, or of more than :data:`MOST_STEERED_JOBS` processes, is never stopped early.
 
-    A seed is in the job file that is kept of the run, and among the global options in fio's JSON.
+    A seed appears in the job file that is kept with the run, and among the global options in fio's JSON.
 
-    With ``site.keep_files`` the blocks of its files stay taken after the job has unlinked them. Without that ext4 gives
-    the next run the very same blocks, which the cache has: it would measure a warm cache, not a full one. A run that
-    goes on is given those files again, so that it fills the cache further with what is in it, and needs no more room.
-    Raises :class:`UserError` for a job file with an error, a guest without fio and files that do
-    not fit, :class:`KernelFault` when I/O fails, :class:`InfraError` for output that cannot be read.
+    With ``site.keep_files`` the blocks of its files stay allocated after the job has unlinked them. Otherwise ext4
+    would give the next run the very same blocks, which are in the cache: it would measure a warm cache, not a full one.
+    A further round gets these files again, so that it goes on to fill the cache with their blocks and needs no more
+    room. Raises :class:`UserError` for an error in the job file, a guest without fio and files that do not fit,
+    :class:`KernelFault` if I/O fails, and :class:`InfraError` if the output cannot be read.
     """
     shell, deadline = site.shell, Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
     site.logs.mkdir(parents=True, exist_ok=True)
@@ -221,7 +221,7 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     told = sum(len(one.processes) for one in sections)
     variables = {"FILE_SIZE": str(settings.file_bytes), "RUNTIME": str(settings.runtime_s)}
     apart = set(spans(sections, variables)) - {(0.0, float(settings.runtime_s))}
-    # During a ramp_time fio's status has I/O that its figures in the end have not.
+    # During a ramp_time fio's status includes I/O that is missing from its final figures.
     has_ramp = any("ramp_time" in one.options for one in sections)
     stop = None if apart or has_ramp or told > MOST_STEERED_JOBS else site.stop
     steps = (
@@ -234,16 +234,16 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
     watch = FioWatch(site.name, site.on_sample, stop, partial(shell.run, kill, _INTERRUPT_DEADLINE_S))
     ran = watched(site, _command(settings, site, stop), watch.hear, deadline)
     jobs = _jobs(site, ran.finished, watch, settings)
-    # The slowest of the others is not the slowest of all.
+    # If a job is missing, the slowest of the others need not be the slowest of all.
     lacking = [one for one in job_file.directions(job) if all(job.direction != one for job in jobs)]
     if lacking:
         raise fault(f"fio's output has no figures of a job that {lacking[0]}s", *watch.tail)
     if (reported := len({job.name for job in jobs})) < told:
         raise fault(f"fio's output has figures of {reported} jobs, and {told} were started", *watch.tail)
-    # fio may have ended by itself while it was told to.
+    # fio may have ended by itself before the interrupt.
     stopped = watch.stop if ran.finished.exit_status else None
     if job_file.logs_means(job):
-        # NumPy takes most of a second to load, and whoever reads the settings comes by here.
+        # NumPy takes most of a second to load, and reading the settings imports this module.
         from bisector.workload.fio import logs  # noqa: PLC0415
 
         texts = logs.read_logs(site.logs)
@@ -252,23 +252,23 @@ def run_once(settings: FioSettings, site: RunSite) -> Run:
 
 
 def _command(settings: FioSettings, site: RunSite, stop: StopCondition | None) -> str:
-    """Fio between two readings of the guest's clock; standard output lists the files it left."""
+    """Shell text that runs fio between two readings of the guest's clock, and lists the files that it left."""
     mountpoint, device = site.stack.mountpoint, site.stack.device
     directory, kept = f"{mountpoint}/{site.name}", f"{mountpoint}/.kept/{phase_name(site.name)}"
-    # Before the device fio puts a directory, if the job has one.
+    # fio puts the directory before the device, if the job has one: "/" leaves an absolute path unchanged.
     variables = _variables(settings, *(("/", device, site.offset_bytes) if device else (directory,)))
-    # Without --output fio gives no status lines at all in JSON mode, and without --eta-newline they end in carriage
-    # returns only; with a whole second it misses every other one.
+    # Without --output fio prints no status lines at all in JSON mode, and without --eta-newline they end only in
+    # carriage returns; with an interval of a whole second it misses every other one.
     whole = f"fio --output-format=json --output={_JSON} --eta=always --eta-newline=500ms {_JOB}"
     run = f"{variables} {whole} </dev/null >&2; status=$?"
     if stop is not None:
-        # In JSON mode the status takes the place of the status lines. fio 3.33 refuses an interval below a millisecond;
-        # an interrupted fio (SIGINT) writes the last document and its logs, too.
+        # In JSON mode a status replaces the status lines. fio 3.33 refuses an interval below a millisecond; when
+        # interrupted (SIGINT) it still writes the last document and its logs.
         every = f"--status-interval={round(stop.batch_s * 1000)}ms"
         run = steered_command(variables, ("fio", "--output-format=json", every, _JOB), _JSON)
     again = keeper = end = ""
     if site.keep_files and not device:
-        # A second link to each file as it appears: what fio unlinks then keeps its blocks, whatever the allocator.
+        # Make a second link to each new file: then a file that fio unlinks keeps its blocks, whatever the allocator.
         link = f'[ -e "{kept}/${{file##*/}}" ] || ln "$file" "{kept}/"'
         loop = f"while sleep 1; do for file in {directory}/*; do {link}; done; done"
         keeper = f"mkdir -p {kept}; ({loop}) </dev/null >/dev/null 2>&1 & keeper=$!; "
@@ -280,16 +280,16 @@ def _command(settings: FioSettings, site: RunSite, stop: StopCondition | None) -
 
 
 def steered_command(variables: str, argv: Sequence[str], json_file: str) -> str:
-    """Shell text that runs fio in the current directory, its output in a file and on standard error; sets ``status``.
+    """Shell text that runs fio in the current directory, its output in a file and on stderr, and sets ``status``.
 
-    The exit status goes by way of a file, since a pipeline has only that of its last command.
+    fio's exit status goes through a file, since a pipeline has only the exit status of its last command.
     """
     start = f'sh -c \'echo $$ > {_PID}; exec "$0" "$@"\' {shlex.join(argv)} </dev/null'
     return f"{{ {variables} {start}; echo $? > {_EXIT}; }} | tee {json_file} >&2; read -r status < {_EXIT}"
 
 
 def _variables(settings: FioSettings, directory: str, device: str = "device", offset: int = 0) -> str:
-    """The variables that job files may use, for fio's own ``${NAME}`` expansion; it takes no empty value.
+    """The variables that job files may use, for fio's own ``${NAME}`` expansion, which takes no empty value.
 
     On a stack with a file system ``device`` is the name of a file in the directory.
     """
@@ -299,10 +299,10 @@ def _variables(settings: FioSettings, directory: str, device: str = "device", of
 
 
 def _jobs(site: RunSite, finished: CommandResult, watch: FioWatch, settings: FioSettings) -> tuple[JobFigures, ...]:
-    """Fetch what fio left and read it; fio's own errors come first, unreadable output last."""
+    """Fetch and read the files that fio left; fio's own errors are reported before unreadable output."""
     shell, json_file, tail = site.shell, site.logs / _JSON, watch.tail
     _fetch_files(shell, finished.stdout, site.logs)
-    # fio makes the file before it reads the job file: none or an empty one says the same.
+    # fio makes the file before it reads the job file: a missing file means the same as an empty one.
     text = json_file.read_text(encoding="utf-8", errors="replace") if json_file.exists() else ""
     if watch.rule is not None:
         text = output.last_document(text)
@@ -314,10 +314,10 @@ def _jobs(site: RunSite, finished: CommandResult, watch: FioWatch, settings: Fio
     except output.OutputUnreadable as error:
         if has_failed:
             raise _not_started(shell, watch, settings) or failed from error
-        # What is complete and cannot be was told by the guest, whose clock and counters are its kernel's.
+        # The output is complete, and a figure in it is impossible: the guest's kernel keeps its clock and counters.
         if isinstance(error, output.FigureImpossible):
             raise fault(str(error)) from error
-        # fio ended well and its output is cut off: a full disk in the guest, or a fault of the tool.
+        # fio ended well and its output is cut off: the guest's disk is full, or bisector is at fault.
         free = shell.run(f"stat -f -c %a {_OUTPUTS}")
         raise guest_full() if free.stdout.strip() == "0" else InfraError(str(error)) from error
     if finished.exit_status and not any(job.total_ios for job in jobs) and {job.error for job in jobs} <= _OF_INPUT:
@@ -338,9 +338,10 @@ def _jobs(site: RunSite, finished: CommandResult, watch: FioWatch, settings: Fio
 
 
 def _not_started(shell: Shell, watch: FioWatch, settings: FioSettings) -> UserError | None:
-    """Why fio left no figures, asked of the guest only now: a good run pays no round trip for it.
+    """Why fio left no figures; the guest is asked only now, so that a good run needs no round trip for it.
 
-    Raises what is wrong with the guest or with the job file. fio looks for its I/O engine only when it runs.
+    Raises :class:`UserError` if the guest has no fio, or if fio refuses the job file. fio looks for its I/O engine only
+    when it runs, so the error for a missing engine is returned; None if there is no such reason.
     """
 
     def refused(said: str) -> UserError:

@@ -1,9 +1,10 @@
-"""What fio prints for people, versions 2.0 to 3.x (``--output-format=normal``), and what files have around that.
+"""Reads what fio 2.0 to 3.x prints for people (``--output-format=normal``), from files with other text around it.
 
-A letter quotes with ``> ``, a log of a container or of continuous integration has times, a page indents. What stands
-before each line is taken off; every line keeps its number. Then the lines with I/O counts, IOPS, bandwidth and
-latencies are known by their beginning, and all others are passed over. The forms are those of stat.c and lib/num2str.c
-of fio 2.0 to 3.42. Whether a file was cut or glued between jobs shows where its index has their figures.
+A mail quotes with ``> ``, a log of a container or of continuous integration has times, a page indents. Such a prefix is
+removed from each line; every line keeps its number. Then the lines with I/O counts, IOPS, bandwidth and latencies are
+recognised by their beginning, and all others are ignored. The forms are in stat.c and lib/num2str.c of fio 2.0 to 3.42.
+That a file was cut, or pasted together, between jobs shows only if its index (:mod:`bisector.imported.sheet`) has their
+figures.
 """
 
 import codecs
@@ -57,18 +58,18 @@ _TERSE = re.compile(r"^[2-5];(?:[^;\n]*;){30}", re.MULTILINE)
 _OF_CLIENTS = re.compile(r"^hostname=[^\n]*, be=\d, |^<[^>\n]+> .*: \(groupid=", re.MULTILINE)
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-# What fio writes at the beginning of a line; the first of these that is there shows what stands before each line.
+# Text that fio writes at the beginning of a line; the first of these that is found shows the prefix of each line.
 _ANCHORS = (
     re.compile(r"(.+?)\s*Run status group \d+ \(all jobs\):"),
     re.compile(r'([^{"]+?)\s*"fio version"'),
     re.compile(r"(.+?)\s*fio-\d+\.[\w.-]+$"),
 )
-# Where a log that is JSON itself has its text: docker's json-file driver, and others.
+# The keys of the text in a log that is JSON itself: docker's json-file driver, and others.
 _LOGGED = ("log", "message", "msg", "line")
 
 
 def read(data: bytes) -> Output:
-    """What fio told in a file: JSON, or text with whatever was pasted with it. Raises :class:`OutputUnreadable`."""
+    """Read fio's output in a file: JSON or text, with anything around it. Raises :class:`OutputUnreadable`."""
     text = _bare(data)
     has_jobs = _JOB_BEGINS.search(text) is not None
     has_json = '"fio version"' in text or (not has_jobs and "{" in text)
@@ -89,10 +90,10 @@ def read(data: bytes) -> Output:
 
 
 def parse_text(text: str) -> Output:
-    """The figures of one output; of reports that fio made meanwhile (``--status-interval``), the last one's.
+    """The figures of one output of fio; the last report counts if there are several (``--status-interval``).
 
-    A name that several jobs have becomes ``name/1``, ``name/2``. IOPS are as printed or, where they are printed as
-    ``112k``, as issued. Raises :class:`OutputUnreadable`, with the line.
+    A name that several jobs have becomes ``name/1``, ``name/2``. IOPS are as printed or, if that is rounded as in
+    ``112k``, computed from the I/Os issued. Raises :class:`OutputUnreadable`, with the number of the line.
     """
     lines = list(_JOB.finditer(text))
     groups = [found.start() for found in _GROUP.finditer(text)]
@@ -104,7 +105,7 @@ def parse_text(text: str) -> Output:
         raise _refused(text, head.index(version), f"fio-{version} is unknown here; known are fio 2.0 to 3.x")
     if second := _HEAD.search(text, lines[0].end()):
         raise _refused(text, second.start(), SECOND_OUTPUT)
-    # The sums of the groups end a report.
+    # A report ends with the sums of its groups.
     begin = max((at for at in groups if at < lines[-1].start()), default=0)
     jobs = [line for line in lines if line.start() >= begin]
     ends = [*(job.start() for job in jobs[1:]), next((at for at in groups if at > jobs[-1].start()), len(text))]
@@ -118,7 +119,7 @@ def parse_text(text: str) -> Output:
     if not groups or groups[-1] < jobs[-1].start():
         raise _refused(text, len(text.rstrip()), "fio's output is cut off: its end, 'Run status group', is missing")
     ended = jobs[-1]["ended"]
-    # By a clock whose zone is not told; versions before 2.0.9 tell no time.
+    # The zone of the clock is not printed; versions before 2.0.9 print no time.
     at = datetime.strptime(ended, "%b %d %H:%M:%S %Y").isoformat() if ended else ""
     return Output(f"fio-{version}" if version else "", figures, (), at)
 
@@ -128,10 +129,10 @@ def _refused(text: str, at: int, why: str) -> OutputUnreadable:
 
 
 def _figures(job: re.Match[str], end: int, name: str) -> Iterator[JobFigures]:
-    """The figures of each direction of the job whose lines go up to ``end``.
+    """The figures of each direction of a job, whose lines end at ``end``.
 
-    Raises :class:`OutputUnreadable` for a job that failed or lacks lines, and for IOPS that are not those of the I/Os
-    issued: a line with another job's name is missing between them.
+    Raises :class:`OutputUnreadable` if the job failed or lacks lines, and if its IOPS do not agree with the I/Os
+    issued: then a line with another job's name is missing between them.
     """
     text, begin = job.string, job.end()
     if job["error"] != "0":
@@ -153,7 +154,7 @@ def _figures(job: re.Match[str], end: int, name: str) -> Iterator[JobFigures]:
     latencies = {one: _latencies(line, until) for (one, line), until in zip(lines.items(), ends, strict=True)}
     sync = [one for found in latencies.values() for one in found if one.kind is LatencyKind.SYNC]
     if len(lines) > 1:
-        lines.pop(MIXED, None)  # with unified_rw_reporting=both, what the others are together
+        lines.pop(MIXED, None)  # with unified_rw_reporting=both: the sum of the others
     for direction, line in lines.items():
         old = line["old"] is not None
         iops_text, bw_text, ms = line.group("old_iops", "old_bw", "old_ms") if old else line.group("iops", "bw", "ms")
@@ -181,7 +182,7 @@ def _figures(job: re.Match[str], end: int, name: str) -> Iterator[JobFigures]:
 
 
 def _amount(text: str, *, old: bool) -> tuple[float, float]:
-    """A count, or bytes, and how far the true value may be away: ``2141``, ``112k``, ``20.7MiB``, ``7529.9MB``."""
+    """The value of a count or size (``2141``, ``112k``, ``20.7MiB``, ``7529.9MB``), and its largest rounding error."""
     found = _AMOUNT.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a number that fio prints")
@@ -192,7 +193,7 @@ def _amount(text: str, *, old: bool) -> tuple[float, float]:
 
 
 def _latencies(line: re.Match[str], end: int) -> list[Latency]:
-    """Those below the line of a direction, with their percentiles; those of single priorities are not kept."""
+    """The latencies below the line of a direction, with percentiles; latencies of single priorities are left out."""
     text, found, old = line.string, dict[str, Latency](), line["old"] is not None
     for one in _LATENCY.finditer(text, line.end(), end):
         if one[1] in found:
@@ -210,7 +211,7 @@ def _latencies(line: re.Match[str], end: int) -> list[Latency]:
 
 
 def _bare(data: bytes) -> str:
-    """The text of a file without what stands before its lines."""
+    """The text of a file without the prefix of its lines."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text = data.decode("utf-16", "replace")
     else:
@@ -225,7 +226,7 @@ def _bare(data: bytes) -> str:
 
 
 def _line(line: str) -> str:
-    """As a terminal shows it: what a carriage return goes back over is gone."""
+    """A line, or the text of an entry in a JSON log, as a terminal shows it: only what follows a carriage return."""
     if line.startswith("{"):
         try:
             entry = json.loads(line)
@@ -238,7 +239,7 @@ def _line(line: str) -> str:
 
 
 def _alike(prefix: str) -> re.Pattern[str]:
-    """What begins the other lines: with another time, of another stream, or without the blanks at its end."""
+    """A pattern for the prefixes of the other lines: with another time or stream, or without the blanks at the end."""
     of_a_log = re.search(r"\d", prefix) and re.search(r"[:|\]]", prefix)
     words = re.sub(r"[A-Za-z]+", "A", prefix) if of_a_log else prefix
     pattern = re.sub(r"(?:\\\s)+|\s+", r"\\s*", re.sub(r"\d+", r"\\d+", re.escape(words)))
