@@ -1,1 +1,1 @@
-"""Which commit next, and what is believed: pure functions of readings on a graph; numpy alone."""
+"""The search: the next commit to try and the probability of each; pure functions of readings on a graph, with numpy."""

@@ -1,8 +1,8 @@
-"""What to measure next: the commit that tells the most for its time, and what is missing before a commit is named.
+"""Which kernel to measure next, and what is missing before a commit can be named.
 
-What a trial tells is the entropy of its noisy answer less that of the noise; bisecting the posterior by it is optimal
-up to constants (Burnashev and Zigangirov 1974; Waeber, Frazier, Henderson 2013). While others are in flight, it is the
-mean over all that they may show (Ben-Or and Hassidim 2008).
+What a trial tells is the entropy of its noisy answer less the entropy of the noise; bisecting the posterior by it is
+optimal up to constants (Burnashev and Zigangirov 1974; Waeber, Frazier, Henderson 2013). While other trials are in
+flight, it is the mean over all their outcomes (Ben-Or and Hassidim 2008).
 """
 
 import math
@@ -18,17 +18,17 @@ from bisector.search.likelihood import Key
 from bisector.search.posterior import Chances, KernelEvidence, Posterior
 from bisector.search.readings import OLD_END, Kernel, SearchFacts, as_mask, new_under
 
-# Outcomes that are less likely than this are left out, and all but the likeliest so many.
+# Outcomes less likely than _UNLIKELY are left out, and so are all but the _MOST_OUTCOMES likeliest.
 _UNLIKELY = 4e-3
 _MOST_OUTCOMES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcomes:
-    """A row for each outcome: its ``probability``, and by how much it makes each class of commits likelier.
+    """The possible outcomes of the trials in flight, a row for each: ``probability``, and ``factor`` by class.
 
-    A class are the commits under which the same kernels in flight are new. ``p`` is the probability of each commit now,
-    ``of`` its class.
+    A class is the set of commits under which the same kernels in flight are new. ``factor`` tells how many times as
+    likely an outcome makes each class. ``p`` is the present probability of each commit, ``of`` its class.
     """
 
     p: Floats
@@ -38,7 +38,7 @@ class Outcomes:
 
     @classmethod
     def expected(cls, graph: RangeGraph, belief: Posterior, in_flight: Sequence[Key]) -> Self:
-        """All outcomes that are likely enough; with nothing in flight it is one, which tells nothing."""
+        """Return all outcomes that are likely enough; with nothing in flight a single one, which tells nothing."""
         if not in_flight:
             return cls(belief.p, np.zeros(len(graph), dtype=np.intp), np.ones(1), np.ones((1, 1)))
         every, code = np.arange(len(graph)), np.zeros(len(graph), dtype=np.int64)
@@ -57,18 +57,18 @@ class Outcomes:
             order = np.argsort(-likelihood, kind="stable")[:_MOST_OUTCOMES]
             joint = joint[order[likelihood[order] >= min(_UNLIKELY, float(likelihood.max()))]]
         total = joint.sum(axis=1)
-        # Of a class that has next to nothing the factor does not matter
+        # The factor of a class with next to no probability does not matter.
         factor = np.divide(joint, share * total[:, None], out=np.ones_like(joint), where=share > 0)
         return cls(belief.p, of, total / total.sum(), factor)
 
     def new(self, graph: RangeGraph) -> Floats:
-        """How likely each commit's kernel is new: a row for each outcome, a column for each commit."""
+        """The probability of each commit's kernel to be new: a row for each outcome, a column for each commit."""
         by_class = np.stack([graph.mass(np.where(self.of == one, self.p, 0.0)) for one in range(self.factor.shape[1])])
         return np.clip(self.factor @ by_class, 0.0, 1.0)
 
 
-# A commit beside one that does not work may not work either: whatever broke it lasts some commits. How many is a guess
-# that goes with the runs of 30 commits in simulate/world.py.
+# A commit beside one that does not work may not work either, because a breakage lasts for some commits. The length is a
+# guess that fits the runs of 30 commits in simulate/world.py.
 _SKIP_NEAR = 0.9
 _SKIP_LENGTH = 25.0
 BOTH_ENDS = 2
@@ -85,11 +85,12 @@ class SearchProblem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """Expected minutes: of a build, of what comes before a run, of runs by side and of whole length, of a skip.
+    """Expected minutes of a build, of the setup before a run, of runs by side and of whole runs, and of a skip.
 
-    ``builds_min`` are those of each commit, where they are known to differ; else, and of an end without a commit or
-    with it, a build takes ``build_min``. No trial has taken more than ``spare`` times what is expected of it, its build
-    aside, and no build more than ``build_spare`` times the mean.
+    ``builds_min`` has the build time of each commit, if they are known to differ; otherwise, and for changed ends, a
+    build takes ``build_min``. ``skip_share`` is the probability that an untried commit cannot be tested. ``spare`` and
+    ``build_spare`` are the largest ratios seen so far of a trial, without its build, to its expected time, and of a
+    build to the mean of builds.
     """
 
     build_min: float = 6.0
@@ -104,28 +105,28 @@ class Costs:
     build_spare: float = 1.0
 
     def builds(self, count: int) -> Floats:
-        """Minutes of a build of each of so many commits."""
+        """The build time of each of ``count`` commits, in minutes."""
         return np.full(count, self.build_min) if self.builds_min is None else self.builds_min
 
     def build_of(self, commit: int) -> float:
-        """Minutes of a build of a commit."""
+        """The build time of a commit, in minutes."""
         return self.build_min if self.builds_min is None else float(self.builds_min[commit])
 
     def longest(self, build_min: float, *, whole: bool) -> float:
-        """Minutes of a trial with such a build, if it takes as much longer than others as any did so far."""
+        """Minutes of a trial with such a build if it exceeds its expected time as far as any trial did so far."""
         runs_min = self.whole_run_min if whole else max(self.old_run_min, self.new_run_min)
         return self.build_spare * build_min + self.spare * (self.setup_min + runs_min)
 
     @property
     def of_whole_runs(self) -> "Costs":
-        """The same where no run is stopped early."""
+        """The costs if no run is stopped early."""
         return replace(self, old_run_min=self.whole_run_min, new_run_min=self.whole_run_min)
 
     @property
     def whole_from(self) -> float:
-        """How likely it has to be that an answer will rest on a run, for a whole one to be the cheaper one.
+        """From this probability on that the answer rests on a run, a whole run is cheaper than one stopped early.
 
-        One that was stopped early is repeated then, without a build. 0 where none is stopped early.
+        A run that was stopped early has to be repeated then, without a build. 0 if no run is stopped early.
         """
         early_min = (self.old_run_min + self.new_run_min) / 2
         return max(0.0, self.whole_run_min - early_min) / (self.setup_min + self.whole_run_min)
@@ -133,11 +134,11 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prospects:
-    """For each commit what a trial is expected to tell: ``gain_bits``, and ``worth``, bits for each expected minute.
+    """What a trial of each commit is expected to tell: ``gain_bits``, and ``worth`` in bits for each expected minute.
 
-    That a commit may turn out to be untestable counts in both, and not in ``sound_bits``; one that did has no worth
-    (-inf), nor has one in flight. ``longest_min`` is how long the trial takes at most, as far as that can be told.
-    ``outcomes`` are what the readings in flight may come out as.
+    Both allow for the risk that a commit cannot be tested; ``sound_bits`` does not. ``worth`` is -inf for commits that
+    are known to be untestable and for commits in flight. ``longest_min`` is the longest time that the trial is expected
+    to take. ``outcomes`` are the possible outcomes of the trials in flight.
     """
 
     outcomes: Outcomes
@@ -147,22 +148,22 @@ class Prospects:
     longest_min: Floats
 
     def within(self, left_min: float) -> "Prospects":
-        """The same when what would take longer is of no use."""
+        """The same prospects, with trials that would take longer than ``left_min`` worth nothing."""
         return replace(self, worth=np.where(self.longest_min <= left_min, self.worth, -np.inf))
 
     @property
     def best(self) -> int:
-        """The commit to try."""
+        """The commit whose trial is worth most."""
         return int(np.argmax(self.worth))
 
     def most(self, bits: Floats) -> float:
-        """The most of it that any commit has that is not known to be untestable; 0 when there is none."""
+        """The largest of ``bits`` among the commits with a finite ``worth``; 0 if there is none."""
         testable = bits[np.isfinite(self.worth)]
         return float(testable.max()) if len(testable) else 0.0
 
 
 def prospects(graph: RangeGraph, belief: Posterior, facts: SearchFacts, costs: Costs) -> Prospects:
-    """What a trial of each commit would tell beside those in flight, and whether it is worth its time."""
+    """Return what a trial of each commit would tell in addition to those in flight, and its worth per minute."""
     outcomes = Outcomes.expected(graph, belief, facts.in_flight)
     mass = np.clip(graph.mass(belief.p), 0.0, 1.0)
     new = outcomes.new(graph)
@@ -181,19 +182,20 @@ def prospects(graph: RangeGraph, belief: Posterior, facts: SearchFacts, costs: C
 
 
 def pays_both_ways(commits: float, saved: float, trial: float, left: float = math.inf) -> bool:
-    """Whether trials of both ends in a quicker way, too, take less than that way can save in the search.
+    """Whether a quicker way to measure saves more in a search than the trials of both ends in that way, too, take.
 
-    Among so many commits; what it saves in a trial at most, what a trial takes, and what is left, in one unit of time.
+    The range has ``commits`` commits. The way saves at most ``saved`` in a trial, a trial takes ``trial``, and ``left``
+    is left, all in the same unit of time.
     """
     trials = min(math.log2(max(2.0, commits)), left / trial - BOTH_ENDS)
     return trials * saved > BOTH_ENDS * trial
 
 
 def kernel_gain_bits(graph: RangeGraph, belief: Posterior, outcomes: Outcomes, commit: int, kernel: Kernel) -> float:
-    """What the next reading of one kernel tells beside what is in flight.
+    """The bits that the next reading of a kernel is expected to tell in addition to the trials in flight.
 
-    Of an end without a commit, or with it, by that commit alone: a sum over the others would tell commits apart that
-    are as likely, by how it is rounded.
+    For a changed end they are computed from its commit alone: a sum over all other commits would be rounded differently
+    for commits that are equally likely, and so tell them apart.
     """
     had = graph.ancestors(commit) if kernel is Kernel.COMMIT else np.array([commit])
     p, of, classes = outcomes.p[had], outcomes.of[had], outcomes.factor.shape[1]
@@ -204,17 +206,17 @@ def kernel_gain_bits(graph: RangeGraph, belief: Posterior, outcomes: Outcomes, c
 
 
 def skip_probability(graph: RangeGraph, facts: SearchFacts, share: float) -> Floats:
-    """How likely each commit is to be untestable: ``share``, fading doubt beside skips, 0 once it was measured.
+    """The probability of each commit to be untestable: at least ``share``, more near a skip, 0 if it was measured.
 
-    The nearest skip on either side counts, and between two of them both do. The doubt stays in its segment,
-    and does not reach beyond a commit that works.
+    The nearest skip on either side counts, so both do between two skips. The effect of a skip fades with the distance,
+    stays in its segment, and does not reach beyond a commit that works.
     """
     works, sound = facts.measured, np.ones(len(graph))
     for commit in sorted(facts.untestable):
         members, place = graph.members(commit), int(graph.position[commit])
         beside = [n for n in (*facts.untestable, *works) if graph.segment[n] == graph.segment[commit]]
         tried = [int(graph.position[n]) for n in beside]
-        first = max((other for other in tried if other < place), default=-1) + 1  # up to the next one that was tried
+        first = max((other for other in tried if other < place), default=-1) + 1  # up to the next commit that was tried
         last = min((other for other in tried if other > place), default=len(members))
         for near in (members[first:place], members[place + 1 : last]):
             sound[near] *= 1 - _SKIP_NEAR * np.exp(-np.abs(graph.position[near] - place) / _SKIP_LENGTH)
@@ -224,9 +226,10 @@ def skip_probability(graph: RangeGraph, facts: SearchFacts, share: float) -> Flo
 
 
 def _gain_bits(new: Floats, chances: Sequence[Chances]) -> Floats:
-    """What readings tell of kernels that are new with these probabilities; each misleads by chances of its own or all.
+    """The bits that readings tell of kernels that are new with the probabilities ``new``.
 
-    That is how much is unknown of the answer, less what noise hides of it on either side.
+    ``chances`` has an item for each kernel, or a single one for all. The result is the entropy of the reading less the
+    entropy that noise contributes on either side.
     """
     looks_new, looks_old = np.array([(one.looks_new, one.looks_old) for one in chances]).reshape(-1, 2).T
     says_old = new * looks_old + (1 - new) * (1 - looks_new)
@@ -235,7 +238,7 @@ def _gain_bits(new: Floats, chances: Sequence[Chances]) -> Floats:
 
 
 def _entropy(p: Floats) -> Floats:
-    """Of a yes-or-no answer, in bits."""
+    """The entropy of a yes-or-no answer, in bits."""
     q = np.clip(p, 1e-300, 1.0)
     r = np.clip(1 - p, 1e-300, 1.0)
     bits: Floats = -(p * np.log2(q) + (1 - p) * np.log2(r))
@@ -243,11 +246,11 @@ def _entropy(p: Floats) -> Floats:
 
 
 def missing_whole_runs(problem: SearchProblem, facts: SearchFacts, culprit: int, *, stand_ins: bool) -> tuple[int, ...]:
-    """``culprit`` and its parents that can be tested, as far as none of them has a whole run yet.
+    """Return which of ``culprit`` and its parents can be tested and have no whole run yet.
 
-    The culprit comes first: the others' runs may be stopped once they are clear of its. The old end stands for what is
-    before the range. With ``stand_ins``, so does any commit for another when nothing between them can change the
-    kernel.
+    The culprit comes first: the parents' runs may be stopped once they are clear of its run. Parents before the range
+    are represented by the old end. With ``stand_ins``, a commit needs no run of its own if nothing that can change the
+    kernel lies between it and the old end, or between it and a commit that has a whole run.
     """
     graph, relevant = problem.graph, problem.relevant
     whole = facts.with_twins(r.commit for r in facts.readings if r.kernel is Kernel.COMMIT and r.full)
@@ -263,18 +266,19 @@ def missing_whole_runs(problem: SearchProblem, facts: SearchFacts, culprit: int,
 
 
 def contradicted(belief: Posterior, commit: int) -> bool:
-    """Whether the ends without ``commit``, or with it, speak against it: by the logarithm of the odds of both."""
+    """Whether readings of the ends without ``commit``, or with it, speak against it: the sum of both log-odds."""
     sides = {Kernel.REVERTED: -1, Kernel.PICKED: 1}
     read = {kernel: belief.undone.get((commit, kernel)) for kernel in sides}
     return sum(sides[kernel] * (one.new - one.old) for kernel, one in read.items() if one is not None) < 0
 
 
 def may_be_luck(problem: SearchProblem, facts: SearchFacts, belief: Posterior, surely: float, at_most: int) -> bool:
-    """Whether the new end without the likeliest commit is to be read again, since what speaks for that may be luck.
+    """Whether to read the new end without the likeliest commit again, because the support for the commit may be luck.
 
-    That is while there are cases of the noise in which the commit has less than the probability ``surely``: of a host
-    that may mislead in every fifth run, one reading that fits is little, and on one that is known to be quiet it is
-    enough. The old end with the commit may lack what it builds upon, however often it is read.
+    It may be luck while the commit has less than the probability ``surely`` in some cases of the noise: on a host that
+    may mislead in every fifth run, one matching reading is little evidence; on a host that is known to be quiet, it is
+    enough. At most ``at_most`` readings are made. The old end with the commit is not used: it may lack what the commit
+    builds upon, however often it is read.
     """
     read = sum(one.of == (belief.best, Kernel.REVERTED) for one in facts.readings)
     can_be_had = Kernel.REVERTED in undo_options(problem, facts, belief.best)
@@ -284,10 +288,10 @@ def may_be_luck(problem: SearchProblem, facts: SearchFacts, belief: Posterior, s
 def speaking_against(
     problem: SearchProblem, facts: SearchFacts, belief: Posterior, suspect: int, odds: float
 ) -> Iterator[int]:
-    """``suspect`` and its parents that by their own runs are on the wrong side, but not with ``odds``, and may yet be.
+    """The suspect and its parents whose own runs put them on the wrong side, but with less than ``odds``.
 
-    Most such runs are accidents: everything else speaks for the suspect. Of kernels that are equal the measured one is
-    given.
+    Most such runs are accidents, because everything else speaks for the suspect. Of equal kernels the measured one is
+    returned. Commits that no reading can be had of any longer are left out.
     """
     measured = dict(facts.twins)
     for commit in (suspect, *problem.graph.parents[suspect]):
@@ -298,16 +302,19 @@ def speaking_against(
 
 
 def stopped_undone(problem: SearchProblem, facts: SearchFacts, commit: int) -> Kernel | None:
-    """The end without ``commit``, or with it, that was read and can be had, if no run of either was a whole one."""
+    """The changed end of ``commit`` to read again, in a whole run, if all runs of its changed ends were stopped early.
+
+    It has been read before and can still be built. None if there was a whole run, or no such end.
+    """
     runs = [one for one in facts.readings if one.commit == commit and one.kernel is not Kernel.COMMIT]
     read = set() if any(one.full for one in runs) else {one.kernel for one in runs}
     return next((kernel for kernel in undo_options(problem, facts, commit) if kernel in read), None)
 
 
 def borne_out(problem: SearchProblem, belief: Posterior, commit: int) -> bool:
-    """Whether nothing that was measured of ``commit``, its parents and the ends without it speaks against it.
+    """Whether no readings of ``commit``, of its parents or of its changed ends speak against it.
 
-    However likely the prior and the rest make it.
+    The prior and the readings of other kernels do not count.
     """
     read = {one: belief.tested.get(one) for one in (commit, *problem.graph.parents[commit])}
     fit = (_fits(evidence, one, commit) for one, evidence in read.items() if evidence is not None)
@@ -319,24 +326,24 @@ def _fits(read: KernelEvidence, commit: int, suspect: int) -> bool:
 
 
 def undo_options(problem: SearchProblem, facts: SearchFacts, commit: int) -> tuple[Kernel, ...]:
-    """Ends that can still be had without ``commit``, or with it, the better one first.
+    """The changed ends that can still be built for ``commit``, the better one first; none for a merge.
 
-    Reverting a merge undoes all of its branch, so a merge has none. The new end without the
-    commit comes before the old end with it, which may lack what the commit builds upon.
+    Reverting a merge would undo all of its branch. The new end without the commit comes before the old end with it,
+    which may lack what the commit builds upon.
     """
     if len(problem.graph.parents[commit]) > 1:
         return ()
     return tuple(kernel for kernel in (Kernel.REVERTED, Kernel.PICKED) if (commit, kernel) not in facts.failed)
 
 
-# An end is read again while more than this share of the figures is expected on the wrong side of the line, and at most
-# so often in all: levels that really overlap do not come apart by knowing them.
+# An end is read again while more than this share of the figures is expected on the wrong side of the threshold, but not
+# more often than this in all: further readings do not separate levels that really overlap.
 _OVERLAP = 0.03
 _MOST_READINGS_OF_AN_END = 4
 
 
 def end_to_read(graph: RangeGraph, facts: SearchFacts, belief: Posterior) -> Verdict | None:
-    """The side whose end is to be read again; None when the search can begin, or has begun."""
+    """Return the side whose end has to be read again; None if the search can begin, or has begun."""
     ends = {Verdict.OLD: (OLD_END, Kernel.COMMIT), Verdict.NEW: (graph.tip, Kernel.COMMIT)}
     counts = {side: sum(one.of == end for one in facts.readings) for side, end in ends.items()}
     begun = sum(counts.values()) < len(facts.readings)

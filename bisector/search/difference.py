@@ -1,9 +1,10 @@
-"""Whether two sides differ, and by how much, from readings in turn; pure (docs/method.md).
+"""Whether two sides differ, and by how much, from readings of both in turn (docs/method.md). All functions are pure.
 
-A reading is the level of its side, a straight drift of the host, and noise (least squares with the place in the order
-as a covariate: Fisher, Statistical Methods for Research Workers, 1932, 49.1). All looks together tell sides apart that
-are the same at most once in 1,000 times (100,000 simulated ends each, with and without drift, normal and heavy tails).
-Student's t has whole degrees of freedom, and so is a finite sum (Abramowitz and Stegun 26.7.3, 26.7.4): no SciPy.
+A reading is the level of its side, plus a linear drift of the host, plus noise (least squares with the place in the
+order as a covariate: Fisher, Statistical Methods for Research Workers, 1932, 49.1). In all looks together, two equal
+sides are said to differ at most once in 1,000 times (100,000 simulated ends each, with and without drift, normal and
+heavy tails). Student's t has whole degrees of freedom, and so is a finite sum (Abramowitz and Stegun 26.7.3, 26.7.4):
+no SciPy is needed.
 """
 
 import math
@@ -13,11 +14,11 @@ from enum import StrEnum
 from functools import cache
 from statistics import fmean
 
-_LEAST_STEP = 1e-14  # of a quantile: what rounding leaves
+_LEAST_STEP = 1e-14  # the precision of a quantile: the limit is rounding
 
 
 def within(t: float, freedom: int) -> float:
-    """The probability that the distance from 0 is at most ``t``, with ``freedom`` degrees of freedom."""
+    """P(abs(T) <= ``t``) of Student's t with ``freedom`` degrees of freedom."""
     if math.isinf(t):
         return 1.0
     angle = math.atan2(abs(t), math.sqrt(freedom))
@@ -32,13 +33,13 @@ def within(t: float, freedom: int) -> float:
 
 
 def p_value(t: float, freedom: int) -> float:
-    """The two-sided p-value; differences below 1e-15 are lost to rounding."""
+    """The two-sided p-value of ``t``; values below 1e-15 are lost to rounding."""
     return max(0.0, 1.0 - within(t, freedom))
 
 
 @cache
 def quantile(share: float, freedom: int) -> float:
-    """The distance from 0 within which that share of the distribution lies: 2.571 for 0.95 and 5."""
+    """The distance from 0 within which ``share`` of Student's t lies: 2.571 for 0.95 and 5 degrees of freedom."""
     low, high = 0.0, 1.0
     while within(high, freedom) < share:
         low, high = high, 2 * high
@@ -51,40 +52,42 @@ def quantile(share: float, freedom: int) -> float:
 
 
 CONFIDENCE = 0.95
-# Of a look: they differ though they do not, and they are the same though they differ by the least effect.
+# The error probabilities of one look: two equal sides are said to differ, and sides that differ by the least effect are
+# said to be the same.
 _BY_CHANCE = 1 / 12_000
 _MISSED = 0.02
-# From the second look on each has so many pairs more, as a share of those there are.
+# From the second look on, each look has this share more pairs than the one before.
 _MORE = 0.15
-# Four figures that a counter rounds may be two pairs of twins by chance: without any spread so many pairs tell.
+# A counter rounds its figures, so four of them may be two equal pairs by chance: without any spread, this many pairs
+# are needed.
 _WITHOUT_SPREAD = 6
-# Before so many pairs nobody knows the spread well enough to say that more of them are in vain.
+# With fewer pairs the spread is not known well enough to say that more pairs would be in vain.
 _SPREAD_IS_KNOWN = 6
-_POWER = 1.28  # deviations: nine of ten differences of that size are told
+_POWER = 1.28  # standard errors: nine of ten differences of that size are found
 _MOST_PAIRS = 100_000
 
-# A difference that readings of whole runs show by themselves: a factor of 2.
+# Readings of whole runs show a difference of a factor of 2 without further pairs.
 LARGE = math.log(2)
 
-# Whether a reading is of the new end, and its score; in the order of measuring.
+# For each reading, in the order of measuring: whether it is of the new end, and its score.
 InTurn = Sequence[tuple[bool, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class PairsRule:
-    """The least effect that is looked for, as a share of the old end's value, and how many pairs are worth it."""
+    """The least effect to look for, as a share of the old end's value, and the number of pairs that it is worth."""
 
     least_effect: float
     most_pairs: int
 
     @property
     def band(self) -> float:
-        """How far two scores may be apart that are the same."""
+        """The largest difference of two scores that count as the same."""
         return math.log1p(self.least_effect)
 
     @property
     def looks(self) -> Iterator[int]:
-        """After how many pairs it is looked."""
+        """The numbers of pairs after which the readings are looked at."""
         pairs = 2
         while pairs < self.most_pairs:
             yield pairs
@@ -94,7 +97,10 @@ class PairsRule:
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """By how much the score of the new end is above that of the old one, from so many pairs of readings."""
+    """How far the score of the new end is above the old end's, from ``pairs`` pairs of readings.
+
+    ``error`` is the standard error of ``mean``, ``freedom`` its degrees of freedom.
+    """
 
     pairs: int
     mean: float
@@ -102,7 +108,7 @@ class PairedDifference:
     freedom: int
 
     def half_width(self, share: float = CONFIDENCE) -> float:
-        """Half of the interval of Student's t that has this share."""
+        """Half of the width of the confidence interval that has this share."""
         return quantile(share, self.freedom) * self.error
 
     @property
@@ -112,18 +118,18 @@ class PairedDifference:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is beyond chance."""
+        """Whether the difference is too large for chance."""
         if not self.error:
             return bool(self.mean) and self.pairs >= _WITHOUT_SPREAD
         return abs(self.mean) > self.half_width(1 - _BY_CHANCE)
 
     def is_within(self, band: float) -> bool:
-        """Whether it is known to be less than that."""
+        """Whether the difference is known to be at most ``band``."""
         return abs(self.mean) + self.half_width(1 - _MISSED) <= band
 
 
 class PairsTell(StrEnum):
-    """What readings in turn tell of two sides."""
+    """The conclusion from readings of two sides in turn."""
 
     DIFFER = "differ"
     SAME = "same"
@@ -131,7 +137,7 @@ class PairsTell(StrEnum):
 
 
 def told(readings: InTurn, rule: PairsRule) -> tuple[PairsTell, PairedDifference] | None:
-    """What is known after the first look that tells something, and from which readings; None while it takes more."""
+    """Return the conclusion of the first look that permits one, and its readings; None if more readings are needed."""
     for pairs in rule.looks:
         if (seen := difference(readings, pairs)) is None:
             return None
@@ -139,8 +145,8 @@ def told(readings: InTurn, rule: PairsRule) -> tuple[PairsTell, PairedDifference
             return PairsTell.DIFFER, seen
         if seen.is_within(rule.band):
             return PairsTell.SAME, seen
-        # Whether as many pairs as are worth it may yet tell what the ends are, by the spread so far: the difference may
-        # be two standard errors more than it looks, or nothing
+        # Whether the largest number of pairs could still tell the sides apart, or show that they are the same, given
+        # the spread so far: the true difference may be two standard errors above its estimate, or 0
         may_be_same = (
             quantile(1 - _MISSED, 2 * rule.most_pairs) * seen.spread * math.sqrt(2 / rule.most_pairs) < rule.band
         )
@@ -152,9 +158,9 @@ def told(readings: InTurn, rule: PairsRule) -> tuple[PairsTell, PairedDifference
 
 
 def difference(readings: InTurn, pairs: int | None = None) -> PairedDifference | None:
-    """That of the first ``pairs`` readings of both ends, or of as many as there are; None of fewer than two of each.
+    """Return the difference of the first ``pairs`` readings of both ends, or of all; None if there are fewer than two.
 
-    Two of each say nothing of a drift.
+    Two readings of each end say nothing about a drift.
     """
     old, new = (
         [(place, score) for place, (is_new, score) in enumerate(readings) if is_new == one] for one in (False, True)
@@ -177,9 +183,9 @@ def difference(readings: InTurn, pairs: int | None = None) -> PairedDifference |
 
 
 def pairs_to_tell(spread: float, effect: float) -> int | None:
-    """How many pairs tell nine of ten changes of so much, where readings of one kernel have that standard deviation.
+    """How many pairs find nine of ten changes of ``effect``, given the standard deviation of one kernel's readings.
 
-    None where it takes more than anybody has time for.
+    None if more pairs are needed than anybody has time for.
     """
     few, many = 1, 2
     while not _tells(spread, effect, many, _POWER):

@@ -1,12 +1,13 @@
-"""Whether one change explains the readings, and how large it is: no answer is given before they show it; pure.
+"""Whether one change explains the readings, and how large its effect is; no commit is named before readings show it.
 
-Before a commit is named whose effect is less than a factor of 2, both kernels are read in turn, until the 95 %
-interval of their difference excludes half of what the ends differ by. Noise is pooled over all kernels. (Google's
-culprit finder reads 30 pairs: pinpoint/go/workflows/catapult/culprit_finder.go.)
+Before a commit is named whose effect is less than a factor of 2, both kernels are read in turn, until the 95 % interval
+of their difference excludes half of the difference of the ends. Noise is pooled over all kernels. (Google's culprit
+finder reads 30 pairs: pinpoint/go/workflows/catapult/culprit_finder.go.)
 
-Beside one change stands a change that came, went, and came for good. Only the ratio of the two probabilities of all
-readings tells them apart, and "not one change" is said below 1 in 1,000: by Markov's inequality at most one of 100,000
-searches for a single change ever says so. Beside the commits stands *nothing*: the ends may have differed by the day.
+The first alternative to one change is a change that came, went, and came for good. Only the ratio of the probabilities
+of all readings tells the two apart, and "not one change" is said if one change is less likely than 1 in 1,000: by
+Markov's inequality at most one of 100,000 searches for a single change ever says so. The second alternative is
+*nothing*: the ends may have differed by the day. All functions are pure.
 """
 
 import math
@@ -26,16 +27,16 @@ from bisector.search.noise import Levels, density, log_sum
 from bisector.search.posterior import Posterior
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 
-_SHARE = 0.5  # of what the ends differ by, which the interval excludes
+_SHARE = 0.5  # of the difference of the ends, which the interval has to exclude
 
 
 @dataclass(frozen=True, slots=True)
 class SuspectEffect:
-    """What readings of a kernel without the change and of one with it show.
+    """The difference that readings show between a kernel without the change and one with it.
 
-    ``sides`` are the two kernels, ``readings`` those of each and ``counts`` how many. The score of the second is by
-    ``mean`` above that of the first, within ``half_width`` 95 times of 100 (infinite while no kernel was read twice).
-    The ends differed by ``of_ends`` when the search began.
+    ``sides`` are the two kernels, ``readings`` and ``counts`` the readings of each and their number. The score of the
+    second kernel is above that of the first by ``mean``, within ``half_width`` with 95 % confidence (infinite while no
+    kernel was read twice). ``of_ends`` is the difference of the ends when the search began.
     """
 
     sides: tuple[Key, Key]
@@ -47,22 +48,22 @@ class SuspectEffect:
 
     @property
     def is_shown(self) -> bool:
-        """Whether it is as large as it has to be, or so large that nothing has to be shown."""
+        """Whether the effect is as large as it has to be, or the ends differ so much that nothing has to be shown."""
         return abs(self.of_ends) >= LARGE or self.is_as_before
 
     @property
     def is_refuted(self) -> bool:
-        """Whether it is known to be less than that: more readings would not show it."""
+        """Whether the effect is known to be less than half of ``of_ends``: more readings would not show it."""
         return self._along + self.half_width < _SHARE * abs(self.of_ends)
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to be less than all of that, and may be nothing."""
+        """Whether the effect is known to be less than ``of_ends``, and may be 0."""
         return self._along <= self.half_width < abs(self.of_ends) - self._along
 
     @property
     def is_as_before(self) -> bool:
-        """Whether it is known to be half of that at least."""
+        """Whether the effect is known to be more than half of ``of_ends``."""
         return self._along - self.half_width > _SHARE * abs(self.of_ends)
 
     @property
@@ -71,9 +72,9 @@ class SuspectEffect:
 
     @property
     def to_read(self) -> tuple[Key, ...]:
-        """The kernels to read next, the first one first; only the one that was read less often, where one was.
+        """The kernels to read next, in this order; if one was read less often, only that one.
 
-        The first one of a pair is the second one of the pair before.
+        Pairs alternate in their order: the first kernel of a pair is the second kernel of the pair before.
         """
         without, with_it = self.counts
         if without != with_it:
@@ -84,15 +85,15 @@ class SuspectEffect:
 def effect_of(
     problem: SearchProblem, facts: SearchFacts, suspect: int, levels: Mapping[str, Levels]
 ) -> SuspectEffect | None:
-    """What is known of the effect of a suspect; None where no figures count, or neither pair of kernels can be had.
+    """Return the known effect of a suspect; None if no figures count, or neither pair of kernels can be measured.
 
-    Where all readings of the search leave ``levels`` of its hosts that are less apart than the ends seemed to be, it is
-    held against those, but against half of what the ends seemed to differ by at least: they were read until they
-    differed, and such readings exaggerate.
+    The effect is compared with the difference of the ends. If all readings of the search show ``levels`` of its hosts
+    that are closer together than the ends seemed to be, the distance of these levels is used instead, but at least half
+    of what the ends seemed to differ by: the ends were read until they differed, and such readings exaggerate.
     """
     measured, parents, tip = dict(facts.twins), problem.graph.parents[suspect], problem.graph.tip
     parent = next((one for one in parents if one not in facts.closed), None) if parents else OLD_END
-    # The kernels without the change and with it, by the numbers that their readings have
+    # The kernels without the change and with it, by the commits that their readings are recorded under
     if parent is not None and suspect not in facts.closed:
         sides = (measured.get(parent, parent), Kernel.COMMIT), (measured.get(suspect, suspect), Kernel.COMMIT)
     elif Kernel.REVERTED in undo_options(problem, facts, suspect):
@@ -108,7 +109,10 @@ def effect_of(
 
 
 def effect_of_all(problem: SearchProblem, facts: SearchFacts) -> SuspectEffect | None:
-    """What is known since the search began of that of all commits together, which told the ends apart before."""
+    """Return the joint effect of all commits, from readings of the ends since the search began.
+
+    The readings before that are left out, because they are what told the ends apart.
+    """
     return _between(facts, _ends(problem.graph.tip), problem.graph.tip)
 
 
@@ -118,10 +122,11 @@ def _ends(tip: int) -> tuple[Key, Key]:
 
 @dataclass(frozen=True, slots=True)
 class SinceBegun:
-    """What was read since the search began; readings of before may be of another day.
+    """The readings since the search began; earlier readings may be of another day.
 
-    The ends differed by ``of_ends`` then. ``readings`` have their score from the middle of the ends of their host,
-    None where the verdict alone counts; ``before`` are the scores of the ends until then that are not among them.
+    ``of_ends`` is the difference of the ends at that time. Each of the ``readings`` comes with its score relative to
+    the middle of the ends of its host, None if only its verdict counts. ``before`` has the scores of the ends until
+    then, except those that are among ``readings``.
     """
 
     of_ends: float
@@ -130,16 +135,17 @@ class SinceBegun:
 
     @classmethod
     def begun(cls, facts: SearchFacts, tip: int) -> "SinceBegun | None":
-        """By the order of measuring, on each host since its first reading of another kernel; None without figures.
+        """Return a host's readings since its first reading of another kernel; None without figures of both ends.
 
-        While no other kernel has been read, and where there is none to be read, those of the ends are all there is.
+        Readings are in the order of measuring. If no kernel but the ends has been read (yet), ``readings`` has all
+        readings of the ends.
         """
         ends = _ends(tip)
         of_host: defaultdict[str, dict[Key, list[float]]] = defaultdict(lambda: {end: [] for end in ends})
         for one in facts.readings:
             if one.score is not None and one.of in ends:
                 of_host[one.host][one.of].append(one.score)
-        # The middle of the ends' figures on each host that has both
+        # The middle of the ends' figures on each host that has figures of both
         middle = {host: fmean(map(fmean, rows.values())) for host, rows in of_host.items() if all(rows.values())}
         begun, before = set[str](), defaultdict[Key, list[float]](list)
         later, of_ends = (list[tuple[Reading, float | None]]() for _ in range(2))
@@ -158,7 +164,7 @@ class SinceBegun:
 
 
 def _between(facts: SearchFacts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | None:
-    """Of an end that is one of both sides the readings since the search began on their host count."""
+    """Return the difference of two kernels; readings of the ends count from when the search began on their host."""
     if (since := SinceBegun.begun(facts, tip)) is None:
         return None
     later, readings = defaultdict[Key, list[float]](list), defaultdict[Key, list[Reading]](list)
@@ -179,17 +185,17 @@ def _between(facts: SearchFacts, sides: tuple[Key, Key], tip: int) -> SuspectEff
     return SuspectEffect(sides, (len(without), len(with_it)), mean, half_width, since.of_ends, (first, second))
 
 
-# How many histories in which something changed have more than one change, and below which chance of a single one the
-# readings are not of one.
+# The prior share of histories with more than one change among those with any, and the probability of a single change
+# below which the readings are said not to fit it.
 _MORE_THAN_ONE = 0.01
 _MISFIT = 1e-3
-_FEW = 2  # contradictions that need no other story
-_CASES = 256  # of the noise, the likeliest: leaving some out only makes the other story less likely
+_FEW = 2  # contradictions up to this number need no other explanation
+_CASES = 256  # of the noise, the likeliest: leaving some out only makes the alternative less likely
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How many readings contradict the likeliest commit, how many should, and the probability of one change."""
+    """How many readings contradict the likeliest commit, how many noise predicts, and the probability of one change."""
 
     contradictions: int
     expected: float
@@ -197,12 +203,12 @@ class Fit:
 
     @property
     def one_change(self) -> bool:
-        """Whether the readings can be of a single change."""
+        """Whether a single change can explain the readings."""
         return self.probability >= _MISFIT
 
 
 def fit(belief: Posterior, first_new: int) -> Fit:
-    """How well one change at ``first_new`` explains the readings."""
+    """Return how well a single change at ``first_new`` explains the readings."""
     joint = belief.joint
     is_new = joint.has[joint.of[first_new]]
     said_old, said_new = joint.record.verdicts
@@ -212,14 +218,15 @@ def fit(belief: Posterior, first_new: int) -> Fit:
     expected = float((said_old + said_new) @ wrong) if len(wrong) else 0.0
     if seen <= _FEW:
         return Fit(seen, expected, 1.0)
-    # Against a change that went and came back, of which this is the first or the last of the three commits, whichever
-    # explains more
+    # The alternative is a change that went and came back. ``first_new`` is the first or the last of its three commits,
+    # whichever explains more.
     cases = np.argsort(-joint.weight, kind="stable")[:_CASES]
     step = (joint.new - joint.old)[:, cases]
     base = joint.old.sum(axis=0)[cases] + joint.log_case[cases] + joint.log_class[joint.of[first_new]]
     stories: tuple[list[float], list[float]] = ([], [])
     for other, prior in zip(joint.has, joint.log_class, strict=True):
-        # A row for each class in which the change went: once it had come with the other, and with this one
+        # A row for each class in which the change may have gone, after it came with the other class, and after it came
+        # with this one
         came = (is_new | (other & ~joint.has), other | (is_new & ~joint.has))
         for found, are_new in zip(stories, came, strict=True):
             each = are_new.astype(np.float64) @ step + base + (joint.log_class + prior)[:, None]
@@ -229,21 +236,22 @@ def fit(belief: Posterior, first_new: int) -> Fit:
     return Fit(seen, expected, float(1 / (1 + np.exp(min(_LARGEST, odds)))))
 
 
-# How the sentence begins that says so at the end of a search: later ones count them.
+# The beginning of the message of a search that ends so; later searches count these messages.
 NOTHING_CHANGED = "nothing in this range changed"
-# What a commit may have made of what the ends differed by, evenly: an answer needs half of it, and where ends were read
-# until they differ, or once, their readings exaggerate.
+# The effect that a commit may have, as shares of the difference of the ends, all equally likely. An answer needs half
+# of it; if the ends were read until they differed, or once, their readings exaggerate.
 _SHARES = np.array([0.35, 0.5, 0.75, 1.0, 1.25])[None, :]
-# Where the middle of a host's levels may be by now, in what the ends differed by. One level is between those of the
-# ends two of three times; two are hardly ever elsewhere than the ends were, but for what a host drifts by.
+# Where the middle of a host's levels may be by now, in units of the difference of the ends. A single level lies between
+# those of the ends in two of three cases; two levels are hardly ever elsewhere than the ends were, except for the drift
+# of the host.
 _SHIFTS = np.linspace(-1.5, 1.5, 49)
 _STILL, _MOVED, _MOVES = 0.15, 0.5, 0.05
-_LARGEST = 700.0  # of an exponent: what a double holds is a little more
+_LARGEST = 700.0  # of an exponent: the limit of a double is a little above
 _LEAST = 1e-12  # of a rate: nothing is impossible
 
 
 def chance_of_nothing(facts: SearchFacts, belief: Posterior, weighing: Weighing, tip: int) -> float:
-    """The probability that no commit of the range changed the figures; 0 where no figures tell the ends apart."""
+    """The probability that no commit of the range changed the figures; 0 if no figures tell the ends apart."""
     since = SinceBegun.begun(facts, tip)
     if since is None or not since.of_ends:
         return 0.0
@@ -259,7 +267,7 @@ def chance_of_nothing(facts: SearchFacts, belief: Posterior, weighing: Weighing,
 def _of_host(
     told: Sequence[tuple[Reading, float | None]], levels: Levels, drifts_by: float, since: SinceBegun, belief: Posterior
 ) -> tuple[Floats, float]:
-    """The log-likelihood of what a host told for each class of commits and share, and of a single level."""
+    """The log-likelihood of a host's readings for each class of commits and share, and that of a single level."""
     noise, joint = belief.noise, belief.joint
     a, b = max(noise.old_as_new, _LEAST), max(noise.new_as_old, _LEAST)
     apart, spread = abs(since.of_ends), math.sqrt(levels.old.spread * levels.new.spread)
@@ -268,7 +276,7 @@ def _of_host(
     places = {key: place for place, key in enumerate(joint.record.kernels)}
     old, new = (np.zeros((len(places), *(middle + _SHARES).shape)) for _ in range(2))
     nothing = _LOG_OF_ONE.copy()
-    # What figures of a single level grow by in an hour: least squares, with what is expected of a host beforehand
+    # The drift per hour of figures of a single level: least squares, with the drift that is expected of a host as prior
     alone, figures = 0.0, [(one.hour, score) for one, score in told if score is not None]
     if figures:
         hours, scores = np.array(figures).T

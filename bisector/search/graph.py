@@ -1,8 +1,8 @@
-"""The commits of a range as a graph: who is an ancestor of whom, and how much weight lies among the ancestors.
+"""The commits of a range as a graph: which are ancestors of which, and how much weight lies among the ancestors.
 
-Commits are numbers, oldest first. Runs of commits without branch or merge are one *segment*; reachability is kept for
-pairs of segments, a bit for each. A segment has what one segment before it has, its *trunk*, and what a merge
-*brought* beside that, which is little in a history of branches: sums over ancestors follow the trunks.
+Commits are numbers, oldest first. A run of commits without branch or merge is one *segment*; reachability is kept for
+pairs of segments, one bit for each. A segment has what one segment before it has, its *trunk*, and what a merge
+*brought* in addition, which is little in a history of branches: sums over ancestors follow the trunks.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,10 @@ Bits: TypeAlias = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class RangeGraph:
-    """A range; the last commit is the new end, and commits without parents hang on the old end.
+    """The commits of a range; the last commit is the new end, and commits without parents are children of the old end.
 
-    ``order`` lists the commits segment by segment, and segment ``s`` is ``order[first[s]:first[s + 1]]``.
+    ``order`` lists the commits segment by segment; segment ``s`` is ``order[first[s]:first[s + 1]]``. ``segment`` and
+    ``position`` are the segment of each commit and its place there.
     """
 
     parents: Parents
@@ -38,7 +39,7 @@ class RangeGraph:
 
     @classmethod
     def of(cls, parents: Sequence[Sequence[int]]) -> Self:
-        """The graph of commits given by their parents' numbers inside the range.
+        """Return the graph of commits, given the numbers of their parents inside the range.
 
         Raises :class:`ValueError` unless parents come before children and the last commit has all others as ancestors.
         """
@@ -82,30 +83,30 @@ class RangeGraph:
 
     @cached_property
     def sizes(self) -> Floats:
-        """How many commits of the range a kernel has that is built from each commit."""
+        """The number of commits of the range in the kernel of each commit."""
         return np.round(self.mass(np.ones(len(self))))
 
     def members(self, commit: int) -> Numbers:
-        """The commits of the segment of this one."""
+        """The commits of the segment of ``commit``, oldest first."""
         segment = self.segment[commit]
         return self.order[self.first[segment] : self.first[segment + 1]]
 
     def ancestors(self, commit: int) -> Mask:
-        """Which commits of the range a kernel built from ``commit`` has: its ancestors and itself."""
+        """Which commits of the range the kernel of ``commit`` contains: its ancestors and itself."""
         segment, place = self.segment[commit], int(self.position[commit])
         reached: Mask = self.reach.row(segment)[self.segment]
         reached[self.order[self.first[segment] + place + 1 : self.first[segment + 1]]] = False
         return reached
 
     def has(self, commit: int, which: Numbers) -> Mask:
-        """For each of some commits whether a kernel built from ``commit`` has it."""
+        """Which commits of ``which`` the kernel of ``commit`` contains."""
         segment = self.segment[which]
         later = (segment == self.segment[commit]) & (self.position[which] > self.position[commit])
         had: Mask = self.reach.row(self.segment[commit])[segment] & ~later
         return had
 
     def mass(self, weights: Floats) -> Floats:
-        """For each commit the weight of its ancestors and itself; the error is about 1e-15 of all weight."""
+        """For each commit the total weight of its ancestors and itself; the error is about 1e-15 of all weight."""
         ordered = np.cumsum(weights[self.order])
         before = np.concatenate(([0.0], ordered))[self.first]
         above = self.reach.sum_above(np.diff(before))
@@ -116,10 +117,10 @@ class RangeGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphReach:
-    """Which segments are among whose ancestors.
+    """Which segments are ancestors of which.
 
     ``rows[t]`` has a bit for each segment that is ``t`` or among its ancestors, the first in the lowest bit.
-    ``trunk[t]`` is a segment whose ancestors ``t`` has, ``count`` for none. Beside those and the trunk itself,
+    ``trunk[t]`` is a segment whose ancestors ``t`` has, ``count`` if there is none. Beside the trunk and its ancestors,
     ``t`` has the segments of ``brought`` at the places where ``to`` is ``t``.
     """
 
@@ -131,7 +132,7 @@ class GraphReach:
 
     @classmethod
     def of(cls, parents: Parents, segment: Numbers, count: int) -> Self:
-        """Of the segments of commits."""
+        """Return the reachability of ``count`` segments, given the parents and the segment of each commit."""
         rows = np.zeros((count, (count + 7) // 8), dtype=np.uint8)
         trunk, held = np.full(count, count, dtype=np.intp), np.zeros(count, dtype=np.intp)
         brought: list[Numbers] = []
@@ -153,13 +154,14 @@ class GraphReach:
         return cls(count, rows, trunk, *np.concatenate(brought, axis=1))
 
     def row(self, segment: int) -> Mask:
-        """Which segments are this one or among its ancestors."""
+        """Which segments are ``segment`` or among its ancestors."""
         return _unpacked(self.rows[segment], self.count)
 
     def sum_above(self, totals: Floats) -> Floats:
-        """For each segment the total of the segments above it, without its own."""
+        """For each segment the sum of ``totals`` over its ancestors, without its own."""
         beside = np.bincount(self.to, weights=totals[self.brought], minlength=self.count)
-        # Along the trunks by doubling: each holds what it is to hold of 1, 2, 4… trunks, and knows the next beyond.
+        # Along the trunks by doubling: each segment holds its sum over 1, 2, 4… trunks, and knows the trunk after
+        # these.
         held, beyond = np.append(totals + beside, 0.0), np.append(self.trunk, self.count)
         while (beyond < self.count).any():
             held, beyond = held + held[beyond], beyond[beyond]

@@ -1,8 +1,9 @@
-"""What the figures of a host leave open of its levels, learnt from all readings of a search.
+"""The levels that the figures of a host leave possible, learnt from all readings of a search.
 
-The likeliest levels come of expectation and maximisation together with the position of the change (Dempster, Laird and
-Rubin 1977). Particles are drawn around them as far as all readings, and those of certain sides, leave them open, then
-around what these draws found (adaptive importance sampling; Cappé and others 2004), and resampled (Rubin 1988).
+The likeliest levels are found by expectation and maximisation together with the position of the change (Dempster, Laird
+and Rubin 1977). Particles are drawn around them, once as widely as all readings leave the levels open and once as
+widely as the readings of certain sides do, then around what these draws found (adaptive importance sampling; Cappé and
+others 2004), and resampled (Rubin 1988).
 """
 
 import math
@@ -39,19 +40,20 @@ from bisector.search.noise import (
     log_sum,
 )
 
-# What a reading tells of a centre and of the logarithm of a spread (Fisher information of Student's t, 4 degrees).
+# The information of a reading about a centre and about the logarithm of a spread (Fisher information of Student's t, 4
+# degrees)
 _TELLS_CENTRE = 5 / 7
 _TELLS_SPREAD = 8 / 7
-_ROUNDS = 12
-_SETTLED = 1e-2
-_LEAST = 1e-12  # of a sum of weights that is divided by
+_ROUNDS = 12  # of expectation and maximisation, at most
+_SETTLED = 1e-2  # in spreads: the levels have converged if none moved farther
+_LEAST = 1e-12  # of a sum of weights: avoids a division by zero
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostFigures:
-    """All readings, with the figures of one host alone, the classes of commits, and a single case of the rates.
+    """All readings with the figures of a single host, the classes of commits, and a single case of the rates.
 
-    ``has`` is whether a class makes a kernel new, ``log_class`` what each class has beforehand.
+    ``has`` tells which kernels each class makes new, ``log_class`` is the log-prior of each class.
     """
 
     record: ReadingTable
@@ -62,24 +64,24 @@ class HostFigures:
     host: str = ""
 
     def log_likelihood(self, particles: Particles) -> Floats:
-        """Of all readings, for each of some possible pairs of levels."""
+        """The log-likelihood of all readings, for each particle."""
         return log_sum(self._log_likelihoods(particles)[1])
 
     def _log_likelihoods(self, particles: Particles) -> tuple[Sides, Floats]:
-        """By kernel and side, and by class of commits."""
+        """The log-likelihoods of the readings by kernel and side, and by class of commits."""
         now = self.record.now.get(self.host, 0.0)
         sides = log_likelihoods(self.record, Cases(self.rates, {self.host: HostLevels(particles, self.scale, now)}))
         old, new = with_sticky(sides.old, sides.new, self.rates.sticky)
         return sides, log_by_class(self.has, self.log_class, old, new)
 
     def seen(self, levels: Levels) -> "Both":
-        """The figures, and the probability of each to lie on the old level, and on the new one; the rest is stray."""
+        """Return the figures with their probabilities to lie on the old level and on the new one; the rest is stray."""
         particles = Particles.known(levels)
         sides, by_class = self._log_likelihoods(particles)
         weight = np.exp(by_class[:, 0] - by_class[:, 0].max())
         is_new = (weight / weight.sum()) @ self.has
         if_old, if_new = (one[:, 0] for one in p_sticky(sides.old, sides.new, self.rates.sticky))
-        # Whether the runs of each kernel are those of a new one
+        # The probability that the runs of each kernel look like those of a new one
         is_new = ((1 - sides.in_vain[:, 0]) * is_new * (1 - if_new) + (1 - is_new) * if_old)[self.record.of]
         scores, hours = self.record.scores, self.record.hours
         f_old, f_new = (side.density(scores, hours)[0] for side in (particles.old, particles.new))
@@ -93,7 +95,7 @@ class HostFigures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideReadings:
-    """All scores, their times, and the share of each that is of one side."""
+    """All scores, their times, and the share of each that belongs to one side."""
 
     scores: Floats
     hours: Floats
@@ -101,16 +103,16 @@ class SideReadings:
 
     @property
     def count(self) -> float:
-        """How many readings there are of the side."""
+        """The number of readings of the side."""
         return float(self.shares.sum())
 
     def precision(self, level: Level, drift: float) -> Floats:
-        """What each reading counts for: one far away little."""
+        """The weight of each reading; a reading far from the centre counts little."""
         z = (self.scores - level.centre - drift * (self.hours - level.hour)) / level.spread
         return self.shares * 5 / (4 + z * z) / level.spread**2
 
     def nearer(self, level: Level, drift: float, middle: float, expected: Expected) -> Level:
-        """The level that explains the side's scores better: a step of Fisher's scoring, with the prior."""
+        """Return a level that explains the side's scores better: a step of Fisher's scoring, with the prior."""
         precision = self.precision(level, drift)
         weight = precision.sum() + CENTRE_DEVIATION**-2
         # At the mean time of the readings the centre does not depend on the drift.
@@ -118,7 +120,8 @@ class SideReadings:
         still = self.scores - drift * (self.hours - hour)
         centre = (precision @ still + middle * CENTRE_DEVIATION**-2) / weight
         z = (still - centre) / level.spread
-        # A reading tells nothing of the spread where the centre is unknown, and n tell of it as n - 1 otherwise would.
+        # A single reading tells nothing about the spread, because the centre is unknown; n readings tell as much about
+        # it as n - 1 would if the centre were known.
         slope = 1 + self.shares @ (5 / (4 + z * z) * z * z - 1)
         slope -= math.log(level.spread / expected.spread) / expected.spread_deviation**2
         step = slope / (_TELLS_SPREAD * self.count + expected.spread_deviation**-2)
@@ -129,14 +132,14 @@ Both: TypeAlias = tuple[SideReadings, SideReadings]
 
 
 def likeliest(figures: HostFigures) -> tuple[Levels, Both]:
-    """The levels, and what is seen of the old side and of the new one."""
+    """Return the likeliest levels, and the shares of the figures that belong to the old side and to the new one."""
     (old, new), expected = figures.scale.ends, figures.scale.expected
     levels, middle = Levels(Level(old, expected.spread), Level(new, expected.spread)), (old + new) / 2
     seen = figures.seen(levels)
     for _ in range(_ROUNDS):
         pairs = zip(seen, (levels.old, levels.new), strict=True)
         sides = tuple(of.nearer(level, levels.drift, middle, expected) for of, level in pairs)
-        # What the readings of both sides move by in an hour
+        # The drift per hour of the readings of both sides
         moves, weight = 0.0, expected.drift_deviation**-2
         for of, level in zip(seen, sides, strict=True):
             precision, apart = of.precision(level, levels.drift), of.hours - level.hour
@@ -145,32 +148,32 @@ def likeliest(figures: HostFigures) -> tuple[Levels, Both]:
         before, levels = levels, Levels(sides[0], sides[1], moves / weight)
         moved = [abs(b.centre - a.centre) / a.spread for b, a in zip((before.old, before.new), sides, strict=True)]
         moved += [abs(math.log(b.spread / a.spread)) for b, a in zip((before.old, before.new), sides, strict=True)]
-        if max(moved) < _SETTLED:  # in spreads
+        if max(moved) < _SETTLED:
             break
         seen = figures.seen(levels)
     return levels, seen
 
 
-# Draws of each of three proposals.
+# The number of draws from each of the three proposals.
 _DRAWN = 160
 _PROPOSALS = 3
-# A proposal reaches farther than a normal distribution would: the mode is found by fewer readings than would do.
+# A proposal is wider than the curvature at the mode implies, because the mode is found from few readings.
 _WIDER = 1.15
-# Weights are raised to this power where a proposal is made of them, so that it is wider than what it is made of.
+# Weights are raised to this power before a proposal is fitted to them, so that it is wider than its points.
 _FLATTER = 0.7
 # A proposal is never narrower than this share of the variance of all draws.
 _NARROWEST = 1e-3
-# Levels that lie in the other order than those of the ends have this probability, as their words say what is better.
+# Levels in the reverse order of the ends have this prior probability, because the user's words say which end is better.
 _REVERSED = 1e-3
-_LEAST_IN_ORDER = 1e-3  # of the chance of the order that the first readings have
-_UNKNOWN = 5  # the centre and the logarithm of the spread of the old side, those of the new side, and the drift
+_LEAST_IN_ORDER = 1e-3  # of the probability of the order of the first readings
+_UNKNOWN = 5  # the number of parameters: centre and log-spread of the old side, the same of the new side, drift
 _Proposal: TypeAlias = tuple[Floats, Callable[[Floats], Floats]]  # points, and the log-density of any points
 
 
 def learn(figures: HostFigures) -> Particles:
-    """Particles that each stand for as much of the posterior as the others, by how far both levels are apart."""
+    """Return particles that represent equal shares of the posterior, ordered by the distance between both levels."""
     mode, seen = likeliest(figures)
-    # Kernels that are of the same side in all classes
+    # Kernels whose side is certain: it is the same in all classes
     certain: Mask = np.logical_or(figures.has.all(axis=0), ~figures.has.any(axis=0))
     old, new = (replace(one, shares=np.where(certain[figures.record.of], one.shares, 0.0)) for one in seen)
     expected, proposals, found = figures.scale.expected, list[_Proposal](), list[Floats]()
@@ -180,9 +183,9 @@ def learn(figures: HostFigures) -> Particles:
         return figures.log_likelihood(Particles(*_sides(proposal[0], mode), np.zeros(_DRAWN), mode))
 
     def sample() -> tuple[Floats, Floats]:
-        """All points, and for each the logarithm of its weight.
+        """Return all points, and the logarithm of the weight of each.
 
-        That is the likelihood times what it has beforehand over how densely it was drawn, by the mean of all proposals
+        The weight is the likelihood times the prior over the density of the draws, which is the mean of all proposals
         (Owen and Zhou 2000).
         """
         points = np.concatenate([drawn for drawn, _ in proposals], axis=1)
@@ -203,12 +206,12 @@ def learn(figures: HostFigures) -> Particles:
 
 
 def _around(mode: Levels, seen: Both, expected: Expected, z: Floats) -> _Proposal:
-    """Around the likeliest levels, as far as so many readings leave them open."""
+    """A proposal around the likeliest levels, as wide as the readings in ``seen`` leave them open."""
     found = (mode.old.centre, np.log(mode.old.spread), mode.new.centre, np.log(mode.new.spread), mode.drift)
     middle, before = np.array(found)[:, None], expected.spread_deviation**-2
 
     def reach(points: Floats) -> Floats:
-        """How far each of the unknown reaches, by the spreads of the points."""
+        """The width of the proposal in each parameter, given the spreads of the points."""
         rows, known = [], np.full(points.shape[1], expected.drift_deviation**-2)
         for log_spread, of, level in zip(points[1:4:2], seen, (mode.old, mode.new), strict=True):
             tells = _TELLS_CENTRE * np.exp(-2 * log_spread)
@@ -221,13 +224,13 @@ def _around(mode: Levels, seen: Both, expected: Expected, z: Floats) -> _Proposa
         found: Floats = (np.log(density((points - middle) / reach(points))) - np.log(reach(points))).sum(axis=0)
         return found
 
-    # Spreads come first: how far a centre may be away hangs on them.
+    # Spreads come first, because the width of the proposal for a centre depends on them.
     with_spreads = middle + reach(np.broadcast_to(middle, z.shape)) * z
     return middle + reach(with_spreads) * z, log_density
 
 
 def _fitted(points: Floats, posterior: Floats, z: Floats) -> _Proposal:
-    """Of the mean and a little more than the variance of points that were drawn, by what each is worth."""
+    """A proposal with the mean and a little more than the variance of weighted points."""
     weight = posterior**_FLATTER / (posterior**_FLATTER).sum()
     mean = (points @ weight)[:, None]
     apart = points - mean
@@ -243,7 +246,7 @@ def _fitted(points: Floats, posterior: Floats, z: Floats) -> _Proposal:
 
 
 def _sides(points: Floats, mode: Levels) -> tuple[SideLevels, SideLevels]:
-    """The levels that points stand for; the centres are those at the times that the mode's are of."""
+    """The levels that points stand for; their centres refer to the same hours as the mode's."""
     return (
         SideLevels(points[0], np.exp(points[1]), points[4], mode.old.hour),
         SideLevels(points[2], np.exp(points[3]), points[4], mode.new.hour),
@@ -251,11 +254,11 @@ def _sides(points: Floats, mode: Levels) -> tuple[SideLevels, SideLevels]:
 
 
 def _log_prior(points: Floats, mode: Levels, scale: HostScale) -> Floats:
-    """What levels have beforehand, but for a constant.
+    """The log-prior of levels, but for a constant.
 
-    There would be no search had the ends' first readings come in the other order. So that order says nothing, and the
-    probability of these readings is divided by the chance of it: levels that are hardly apart come in it half of the
-    time only.
+    There would be no search if the ends' first readings had come in the reverse order. So this order is no evidence,
+    and the likelihood of these readings is divided by its probability: levels that are hardly apart come in this order
+    in only half of the cases.
     """
     ends, expected = scale.ends, scale.expected
     middle, sign = sum(ends) / 2, 1.0 if ends[1] >= ends[0] else -1.0
@@ -277,10 +280,10 @@ def _log_normal(x: Floats, mean: float, deviation: float) -> Floats:
 
 
 def _draws() -> Floats:
-    """Points of independent t distributions that fill their space evenly: for each proposal a row each of the unknown.
+    """Points of independent t distributions that fill their space evenly: for each proposal a row for each parameter.
 
-    Multiples of the powers of the root of x^6 = x + 1, modulo 1 (Roberts 2018, a low-discrepancy sequence), through the
-    quantile function, which has a closed form for four degrees of freedom.
+    They are multiples of the powers of the root of x^6 = x + 1, modulo 1 (Roberts 2018, a low-discrepancy sequence),
+    mapped through the quantile function, which has a closed form for four degrees of freedom.
     """
     root = 1.1347241384015194
     uniform = np.outer(root ** -np.arange(1.0, _UNKNOWN + 1.0), np.arange(1, _PROPOSALS * _DRAWN + 1)) % 1

@@ -1,9 +1,10 @@
-"""What misleads: rates of wrong readings, levels that figures lie on, and what both cost at least.
+"""The noise model: how often readings mislead, where figures lie, and how many runs a search needs at least.
 
-A run misleads by a hiccup of the host, a kernel as a whole by its layout (*sticky*: repeating it teaches nothing).
-Figures (scores, on a log scale) of one side have Student's t with four degrees of freedom around the side's centre,
-scaled by a spread of its own; both centres move with the host, at one rate (*drift*). None of it is ever known exactly:
-a sum over all levels that are possible is one over some pairs of them, the *particles*, the same for the same readings.
+A run misleads because of a hiccup of the host; a kernel may mislead as a whole because of its layout (*sticky*:
+repeating it teaches nothing). The figures of one side (scores, on a log scale) follow Student's t with four degrees of
+freedom around the centre of the side, scaled by the spread of the side; both centres move with the host, at one rate
+(*drift*). None of this is ever known exactly: the sum over all possible levels is taken over some pairs of them, the
+*particles*, which are the same for the same readings.
 """
 
 import math
@@ -16,17 +17,18 @@ import numpy as np
 
 from bisector.search.graph import Floats, Numbers
 
-# Nothing is known of a centre, but that it is not thousands of times away from the readings of the ends.
+# All that is known of a centre is that it is not thousands of times away from the readings of the ends.
 CENTRE_DEVIATION = 3.0
-_DENSITY = 0.375  # of Student's t with four degrees of freedom at 0
+_DENSITY = 0.375  # density of Student's t with four degrees of freedom at 0
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is expected of levels before any reading.
+    """What is expected of the levels of a host before any reading.
 
-    A spread is log-normal: half of all are above ``spread``, one of six is farther above it than ``spread_deviation``
-    on the log scale, and one of six below. A host moves all figures by some ``drift_deviation`` in an hour, up or down.
+    A spread is log-normal with the median ``spread`` and the standard deviation ``spread_deviation`` of its natural
+    logarithm: one of six is farther above the median than that, one of six farther below. A host moves all figures by
+    some ``drift_deviation`` per hour, up or down.
     """
 
     spread: float
@@ -34,15 +36,15 @@ class Expected:
     drift_deviation: float
 
 
-# One of six above 15 %, one of six below 2.4 %; a host that is not what it was an hour ago.
+# One spread of six is above 15 %, one of six below 2.4 %; a host changes by some 1 % in an hour.
 OF_HOSTS = Expected(0.06, math.log(2.5), 0.01)
-# One of six above 1.5 %, for what a cache makes of nanoseconds, and one of six below 0.06 %; nothing moves.
+# One spread of six is above 1.5 %, because a cache reacts to nanoseconds, and one of six below 0.06 %; nothing drifts.
 OF_COUNTED = Expected(0.003, math.log(5.0), 1e-6)
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Where the scores of one side lie: ``centre`` is that at the time ``hour``."""
+    """Where the scores of one side lie; ``centre`` is the centre at the time ``hour``."""
 
     centre: float
     spread: float
@@ -51,7 +53,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels of both sides, and what both grow by in an hour."""
+    """The levels of both sides, and the drift of both per hour."""
 
     old: Level
     new: Level
@@ -59,19 +61,19 @@ class Levels:
 
     @property
     def apart(self) -> float:
-        """By how much the new side's centre is above the old side's at one time."""
+        """The distance of the new side's centre above the old side's at the same time."""
         return self.new.centre - self.old.centre - self.drift * (self.new.hour - self.old.hour)
 
     @property
     def overlap(self) -> float:
-        """The share of a level's readings that lie on the other level's side of the line between."""
+        """The share of a level's readings that lie nearer to the other level, in spreads."""
         z = abs(self.new.centre - self.old.centre) / (self.new.spread + self.old.spread)
         return float(beyond(np.array(z)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SideLevels:
-    """Possible levels of one side, whose centres are those at the time ``hour`` and grow by ``drift`` an hour."""
+    """Possible levels of one side; their centres are those at the time ``hour`` and grow by ``drift`` per hour."""
 
     centre: Floats
     spread: Floats
@@ -80,26 +82,26 @@ class SideLevels:
 
     @classmethod
     def of(cls, level: Level, drift: float = 0.0) -> Self:
-        """One alone."""
+        """Return a single level."""
         return cls(np.array([level.centre]), np.array([level.spread]), np.array([drift]), level.hour)
 
     def density(self, scores: Floats, hours: Floats) -> Floats:
-        """Per natural log unit: for each possible level a row, for each score and its time a column."""
+        """The density of scores per natural log unit: a row for each level, a column for each score and its hour."""
         centres = self.centre[:, None] + self.drift[:, None] * (hours - self.hour)
         z = (scores - centres) / self.spread[:, None]
         return density(z) / self.spread[:, None]
 
     def at(self, hour: float) -> Floats:
-        """The centres at a time."""
+        """The centres at the time ``hour``."""
         return self.centre + self.drift * (hour - self.hour)
 
     def above(self, line: float, hour: float) -> Floats:
-        """The share of the readings above a line at a time, for each possible level."""
+        """The share of the readings above ``line`` at the time ``hour``, for each level."""
         return beyond((line - self.at(hour)) / self.spread)
 
 
 def density(z: Floats) -> Floats:
-    """Of Student's t with four degrees of freedom."""
+    """The density of Student's t with four degrees of freedom."""
     found: Floats = _DENSITY * (1 + z * z / 4) ** -2.5
     return found
 
@@ -124,7 +126,7 @@ _MULTIPLIER = 13
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Particles:
-    """Possible levels, and the logarithm of the weight of each: what it has beforehand, over how often it was drawn."""
+    """Possible levels of a host, with the logarithm of the weight of each: its prior over how often it was drawn."""
 
     old: SideLevels
     new: SideLevels
@@ -133,7 +135,7 @@ class Particles:
 
     @classmethod
     def known(cls, levels: Levels) -> Self:
-        """Of somebody who knows them."""
+        """Return a single particle: levels that are known."""
         old, new = (SideLevels.of(level, levels.drift) for level in (levels.old, levels.new))
         return cls(old, new, np.zeros(1), levels)
 
@@ -146,11 +148,11 @@ class Particles:
 
     @classmethod
     def together(cls, hosts: "Sequence[Particles]") -> "tuple[Particles, ...]":
-        """Those of several hosts, in an order in which the same places of all stand for what they are together.
+        """Return the particles of several hosts, reordered so that the same place of all stands for a joint case.
 
-        What one host's levels are says nothing of another's, so each is paired with those of the others evenly: places
-        are multiples of powers of 13 modulo their number, 32 (a lattice of rank 1; Korobov 1959). Of one host alone
-        what stands there several times has the weight of all.
+        The levels of one host say nothing about those of another, so the particles of the hosts are paired evenly:
+        places are multiples of powers of 13 modulo the number of particles, 32 (a lattice of rank 1; Korobov 1959). For
+        a single host, equal particles are merged and their weights added.
         """
         if len(hosts) == 1:
             (one,) = hosts
@@ -164,39 +166,39 @@ class Particles:
         )
 
 
-# The rates that a run may mislead at, and how likely each is beforehand. What misleads makes a run worse: a kernel of
-# the better side looks worse some 3 times in 100, and one of the worse side hardly ever looks better. Either may do so
-# in a quarter of its runs all the same; on a host that is loud both do.
+# The possible rates of misleading runs, and the prior probability of each rate. Disturbances make a run worse: a kernel
+# of the better side looks worse in about 3.5 of 100 runs, and one of the worse side hardly ever looks better. Still,
+# either rate may be a quarter of all runs; on a loud host both are high.
 _RATES = (0.001, 0.004, 0.015, 0.05, 0.12, 0.25)
 _BETTER_LOOKS_WORSE = (0.20, 0.20, 0.25, 0.24, 0.07, 0.04)
 _WORSE_LOOKS_BETTER = (0.70, 0.20, 0.06, 0.02, 0.01, 0.01)
 _LOUD = (0.0, 0.0, 0.0, 0.0, 0.5, 0.5)
 _LOUD_HOSTS = 0.05
-# In counted time no host makes a run worse, or better.
+# In counted time a host makes no run worse, nor better.
 _COUNTED = (0.93, 0.05, 0.01, 0.005, 0.003, 0.002)
 # The share of kernels that mislead as a whole.
 _STICKY = (0.003, 0.015, 0.05)
 _STICKY_PRIOR = (0.45, 0.40, 0.15)
-# What earlier runs on this host read counts for less than what this one reads: hosts change. So many of them count at
-# most, and with this probability none does.
+# The readings of earlier runs on this host count for less than those of this run, because hosts change. At most
+# _EARLIER_AT_MOST of them count, and with the probability _EARLIER_IN_VAIN none does.
 _EARLIER_AT_MOST = 40.0
 _EARLIER_IN_VAIN = 0.1
-# What is expected of a host beforehand: the usual rates, as if they came from so many readings.
+# The weight of the usual rates of a host, as a number of readings.
 _USUAL_IS_WORTH = 20.0
 
 
-# That nothing in a range changed, whose ends differ. It was so in 40 % of 13,600 ranges that people had handed to a
-# culprit finder (T. Henderson and others, Flake Aware Culprit Finding, ICST 2023); ends that were told apart in turn
-# leave less of it.
+# The prior probability that nothing changed in a range whose ends differ. It was so in 40 % of 13,600 ranges that
+# people had handed to a culprit finder (T. Henderson and others, Flake Aware Culprit Finding, ICST 2023); it is less
+# probable if the ends were told apart by readings in turn.
 NOTHING = 0.10
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Error rates: of a run of an old kernel that looks new, of a new one that looks old, of a commit as a whole.
+    """Error rates: an old kernel's run looks new, a new kernel's run looks old, a kernel misleads as a whole.
 
-    The defaults are the usual ones where the new side is the better one: what misleads makes a run worse, and a bad
-    kernel does not become a good one by accident.
+    The defaults are the usual rates if the new side is the better one: disturbances make a run worse, and a bad kernel
+    does not become a good one by accident.
     """
 
     old_as_new: float = 0.003
@@ -206,10 +208,10 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class EarlierSearches:
-    """What earlier runs of the same experiment on this host read of kernels whose side was known by other readings.
+    """Readings of earlier runs of the same experiment on this host, of kernels whose side other readings had shown.
 
-    How many readings there were of kernels of the better side, of the worse side, and how many contradicted it. So many
-    ``searches`` named a commit, or said that nothing had changed, which ``without_change`` counts.
+    ``better`` and ``worse`` count the readings of kernels of that side, ``…_contradicted`` those that contradicted it.
+    ``searches`` counts the runs that named a commit or said that nothing had changed, ``without_change`` the latter.
     """
 
     better: int = 0
@@ -220,12 +222,12 @@ class EarlierSearches:
     without_change: int = 0
 
     def __add__(self, other: "EarlierSearches") -> "EarlierSearches":
-        """Both together."""
+        """The sum of both."""
         return EarlierSearches(*map(add, astuple(self), astuple(other)))
 
     @property
     def noise(self) -> Noise:
-        """What to expect here where the new side is the better one: the usual rates, after these readings."""
+        """The expected error rates if the new side is the better one: the usual rates, updated by these readings."""
         usual = Noise()
         return replace(
             usual,
@@ -235,13 +237,13 @@ class EarlierSearches:
 
     @property
     def nothing(self) -> float:
-        """How likely it is beforehand that nothing in a range changed."""
+        """The prior probability that nothing in a range changed."""
         return _after(NOTHING, self.searches, self.without_change)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """What the rates may be, and the logarithm of the probability of each case beforehand; they sum to 1."""
+    """The possible combinations of error rates, and the logarithm of the prior probability of each; they sum to 1."""
 
     old_as_new: Floats
     new_as_old: Floats
@@ -250,16 +252,16 @@ class Rates:
 
     @classmethod
     def known(cls, noise: Noise) -> Self:
-        """Of somebody who knows them."""
+        """Return a single case: rates that are known."""
         return cls(np.array([noise.old_as_new]), np.array([noise.new_as_old]), np.array([noise.sticky]), np.zeros(1))
 
     def mean(self, weight: Floats) -> Noise:
-        """By weights that sum to 1."""
+        """The mean rates by weights that sum to 1."""
         return Noise(*(float(weight @ each) for each in (self.old_as_new, self.new_as_old, self.sticky)))
 
     @classmethod
     def unknown(cls, *, new_is_better: bool = True, earlier: EarlierSearches | None = None) -> Self:
-        """Of somebody who knows which side is the better one, and what earlier runs read."""
+        """Return the prior of unknown rates, updated by the readings of earlier runs."""
         both = np.outer(_WORSE_LOOKS_BETTER, _BETTER_LOOKS_WORSE)
         both = (1 - _LOUD_HOSTS) * both + _LOUD_HOSTS * np.outer(_LOUD, _LOUD)
         seen, rates = earlier or EarlierSearches(), np.array(_RATES)
@@ -273,12 +275,12 @@ class Rates:
 
     @classmethod
     def of_counted(cls) -> Self:
-        """Of guests whose time is counted, and that do the same again."""
+        """Return the prior of guests whose time is counted, and that therefore repeat what they do."""
         return cls._of(np.outer(_COUNTED, _COUNTED))
 
     @classmethod
     def _of(cls, both: Floats) -> Self:
-        """By the probability of each pair of rates, those of the old side by rows."""
+        """Return the combinations, given the probability of each pair of rates; rows are rates of the old side."""
         rates = np.array(_RATES)
         old_as_new, new_as_old, sticky = np.meshgrid(rates, rates, np.array(_STICKY), indexing="ij")
         prior = both[:, :, None] * np.array(_STICKY_PRIOR)
@@ -290,14 +292,14 @@ def _after(usual: float, readings: int, contradicted: int) -> float:
 
 
 _GUESSING = 0.5
-_STEPS = 40  # of halving an interval: more than the digits of a double need here
+_STEPS = 40  # bisections of an interval: more than a double's precision needs here
 
 
 def expected_runs(commits: int, error: float, miss: float) -> float:
-    """How many runs tell one of so many commits, with the chance ``miss`` of a wrong answer; no fewer will do.
+    """The least number of runs that finds one of ``commits``, with the probability ``miss`` of a wrong answer.
 
-    ``error`` is the rate of wrong readings; at a half and above it is infinite. Burnashev (1974): log2(N)/C +
-    log2(1/miss)/C1, where C is the capacity of the channel and C1 what a reading of a suspect tells.
+    ``error`` is the rate of wrong readings; from a half on the result is infinite. Burnashev (1974): log2(N)/C +
+    log2(1/miss)/C1, where C is the capacity of the channel and C1 the information of a reading of a suspect.
     """
     if error >= _GUESSING:
         return math.inf
@@ -308,25 +310,28 @@ def expected_runs(commits: int, error: float, miss: float) -> float:
 
 
 def capacity(error: float) -> float:
-    """The bits that one reading can tell at most."""
+    """The most bits that one reading can tell at this error rate."""
     return 1 - (-error * math.log2(error) - (1 - error) * math.log2(1 - error) if 0 < error < 1 else 0.0)
 
 
 def levels_apart(factor: float, spread: float) -> Levels:
-    """The levels of two sides; readings of one have the standard deviation ``spread``, in natural log units."""
+    """The levels of two sides that differ by ``factor``.
+
+    Readings of a side have the standard deviation ``spread``, in natural log units.
+    """
     width = spread / math.sqrt(2)  # Student's t with 4 degrees of freedom has the variance 2
     return Levels(Level(0.0, width), Level(math.log(factor), width))
 
 
 def error_rate(factor: float, spread: float, noise: Noise) -> float:
-    """How often a reading is on the wrong side of the line between two levels, the mean of both sides."""
+    """The probability of a reading on the wrong side of the middle between two levels, as the mean of both sides."""
     overlap = levels_apart(factor, spread).overlap
     rates = (noise.old_as_new, noise.new_as_old)
     return sum(rate + (1 - 2 * rate) * overlap for rate in rates) / len(rates)
 
 
 def least_factor(commits: int, spread: float, noise: Noise, *, miss: float, runs: int) -> float:
-    """The smallest factor between the two sides that can be found in so many runs; infinite when none can."""
+    """The smallest factor between both sides that can be found in ``runs`` runs; infinite if none can."""
 
     def too_close(log_factor: float) -> bool:
         return expected_runs(commits, error_rate(math.exp(log_factor), spread, noise), miss) > runs

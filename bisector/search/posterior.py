@@ -1,8 +1,8 @@
-"""Which commit is the first new one, given all facts so far: a probability for each commit of the range.
+"""The posterior: the probability of each commit of the range to be the first new one, given all facts so far.
 
-A kernel is new if and only if the first new commit is among those that it has. Commits that are among the same
-measured kernels are a *class*: the sum over classes and cases of the noise is exact. It is made anew from the facts
-each time, so their order makes no difference. The levels of a host are learnt at the usual rates.
+A kernel is new if and only if it contains the first new commit. Commits that are contained in the same measured kernels
+are a *class*: the sum over classes and cases of the noise is exact. The posterior is computed anew from the facts each
+time, so their order makes no difference. The levels of a host are learnt with the rates at their prior mean.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,25 +29,26 @@ from bisector.search.likelihood import (
 from bisector.search.noise import Levels, Noise, Particles, Rates
 from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, new_under
 
-# A commit that cannot change the kernel that is measured: next to nothing, as the analysis of what is built may err.
+# The weight of a commit that cannot change the measured kernel: next to nothing, as the analysis of what is built may
+# err.
 IRRELEVANT_WEIGHT = 1e-4
-# How much likelier a suspect is at most, and how much of the prior all suspects may have together: were
-# the suspicion wrong, the latter costs one bit, which one more kernel brings.
+# The largest weight of a suspect, and the largest share of the prior that all suspects have together: if the suspicion
+# is wrong, this share costs one bit, which one more kernel brings.
 SUSPECT_WEIGHT = 40.0
 _SUSPECTS_SHARE = 0.5
-# Means of what single kernels show are taken over so many cases of the noise at most, the likeliest.
+# Means over cases of the noise, for single kernels, are taken over this many cases at most, the likeliest.
 _CASES = 512
-# The noisiest cases have this share of the weight. One reading of a host of which next to nothing is known may be wrong
-# once in five times, whatever the mean is.
+# The share of the weight that the noisiest cases have. On a host of which next to nothing is known, one reading may be
+# wrong once in five times, whatever the mean is.
 _NOISIEST = 0.05
-# An answer is to hold in all cases but those of this share. On a host where every fifth run misleads one search of
-# eight ends with hardly a contradiction, by luck, and the cases of such a host then have one per cent or two.
+# An answer has to hold in all cases but the loudest, which have this share. On a host where every fifth run misleads,
+# one search of eight has hardly a contradiction, by luck, and the cases of such a host then have one or two per cent.
 _LOUDEST = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """How likely the next reading of a kernel misleads: P("new") if it is old, P("old") if it is new."""
+    """The probabilities that the next reading of a kernel misleads: P("new") if it is old, P("old") if it is new."""
 
     looks_new: float
     looks_old: float
@@ -55,11 +56,11 @@ class Chances:
 
 @dataclass(frozen=True, slots=True)
 class KernelEvidence:
-    """Log-likelihoods of all readings of a kernel, were its runs those of an old and of a new one; its next reading.
+    """The evidence from a kernel's readings: their log-likelihoods if it is ``old`` and if it is ``new``.
 
-    Means over all cases of the noise, with the weights that all readings give them. ``surely_new`` are the log-odds
-    that the readings reach in all cases but the noisiest, negative where they speak for the old side; 0 where these
-    cases do not agree on a side.
+    These are means over all cases of the noise, weighted by all readings. ``surely_new`` is the log-odds that the
+    readings reach in all cases but the noisiest, negative if they speak for the old side; 0 if these cases do not agree
+    on a side. ``next`` has the chances of the kernel's next reading.
     """
 
     old: float
@@ -70,11 +71,11 @@ class KernelEvidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joint:
-    """Everything that the posterior is a sum over: classes of commits, and cases of the noise.
+    """The terms of the sum that the posterior is: classes of commits and cases of the noise.
 
-    ``of`` is the class of each commit, ``has`` whether a class makes a kernel new, ``log_class`` the logarithm of the
-    probability of a class beforehand. ``old`` and ``new`` are the log-likelihoods of a kernel's readings in each case,
-    given its side. ``log_evidence`` is the logarithm of the probability of all readings, for one change.
+    ``of`` is the class of each commit, ``has`` tells which kernels each class makes new, ``log_class`` and ``log_case``
+    are log-priors. ``old`` and ``new`` are the log-likelihoods of a kernel's readings in each case, given its side.
+    ``log_evidence`` is the log-probability of all readings, given one change. ``weight`` is the posterior of each case.
     """
 
     record: ReadingTable
@@ -90,13 +91,13 @@ class Joint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posterior:
-    """``p`` is the probability of each commit to be the first new one.
+    """The posterior of a search; ``p`` is the probability of each commit to be the first new one.
 
-    ``surely`` is that of the likeliest commit in all cases of the noise but the loudest. ``tested`` and ``undone``
-    are the evidence of each kernel's readings, ``fresh`` the chances of a commit that has none, ``fresh_pick``
-    those of the old end with a commit. ``noise`` are the rates as far as they are learnt, ``levels`` the likeliest
-    ones of each host (none without figures of both ends), and ``overlap`` is the share of the figures that are expected
-    on the wrong side of the line for where their levels lie. All of them are given one change; ``nothing`` is the
+    ``surely`` is the probability of the likeliest commit in all cases of the noise but the loudest. ``tested`` and
+    ``undone`` have the evidence from readings of commits and of changed ends. ``fresh`` has the chances of a kernel
+    without readings, ``fresh_pick`` of an old end with a picked commit. ``noise`` has the mean rates after all
+    readings, ``levels`` the likeliest levels by host (empty without figures of both ends). ``overlap`` is the share of
+    the figures that is expected on the wrong side of the threshold. All this assumes one change; ``nothing`` is the
     probability that there was none (:mod:`bisector.search.effect`).
     """
 
@@ -114,12 +115,12 @@ class Posterior:
 
     @property
     def best(self) -> int:
-        """The likeliest commit; the oldest of several."""
+        """The likeliest commit; if there are several, the oldest."""
         return int(np.argmax(self.p))
 
     @property
     def unknown_bits(self) -> float:
-        """What is not known yet: the entropy."""
+        """The entropy of the posterior, in bits."""
         p = self.p[self.p > 0]
         return float(-(p * np.log2(p)).sum())
 
@@ -137,7 +138,7 @@ class Posterior:
         return tuple(int(commit) for commit in top[np.argsort(-self.p[top], kind="stable")])
 
     def smallest_set(self, mass: float) -> tuple[int, ...]:
-        """The fewest commits that have at least this probability together, likeliest first."""
+        """The fewest commits that have at least the probability ``mass`` together, likeliest first."""
         ranked = np.argsort(-self.p, kind="stable")
         count = int(np.searchsorted(np.cumsum(self.p[ranked]), mass * (1 - 1e-12))) + 1
         return tuple(int(commit) for commit in ranked[:count])
@@ -146,9 +147,9 @@ class Posterior:
 def prior(
     count: int, relevant: Mask | None = None, suspects: Mask | None = None, factor: float = SUSPECT_WEIGHT
 ) -> Floats:
-    """Log-probabilities before any trial; never minus infinity.
+    """The log-probabilities before any trial; never minus infinity.
 
-    ``relevant`` commits can change the kernel, ``suspects`` are ``factor`` times as likely as others at most.
+    ``relevant`` commits can change the kernel. ``suspects`` are at most ``factor`` times as likely as others.
     """
     weights = np.ones(count) if relevant is None else np.where(relevant, 1.0, IRRELEVANT_WEIGHT)
     if suspects is not None and suspects.any() and not suspects.all():
@@ -160,7 +161,7 @@ def prior(
 
 
 def posterior(graph: RangeGraph, log_prior: Floats, facts: SearchFacts, weighing: Weighing) -> Posterior:
-    """Bayes' rule over all facts."""
+    """Return the posterior by Bayes' rule over all facts."""
     record = ReadingTable.gather(facts.readings)
     of, has = _classes(graph, record.kernels)
     shares = np.exp(log_prior - log_prior.max())
@@ -178,7 +179,7 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: SearchFacts, weighing
     tested = {commit: one for (commit, kernel), one in evidence.items() if kernel is Kernel.COMMIT}
     p = shares * (by_class / np.bincount(of, weights=shares))[of]
     best = int(np.argmax(p))
-    # The commits of a class share what that has
+    # The commits of a class share its probability by their priors.
     best_by_case = weight[of[best]] / weight.sum(axis=0) * (p[best] / p[of == of[best]].sum())
     fresh = cases.misleads(figures=True)
     by_rate = by_case.reshape(-1, len(cases.rates.log_prior)).sum(axis=0)
@@ -197,9 +198,9 @@ def posterior(graph: RangeGraph, log_prior: Floats, facts: SearchFacts, weighing
 
 
 def _classes(graph: RangeGraph, kernels: tuple[Key, ...]) -> tuple[Numbers, Mask]:
-    """The class of each commit, and whether a class makes a kernel new."""
-    # The places in the order of segments from each of which on, up to the next one, commits are of one class: a segment
-    # is only parted by a measured commit of its own
+    """The class of each commit, and which kernels each class makes new."""
+    # The first places, in the order of segments, of stretches of commits that are of one class: only a measured commit
+    # divides its segment
     measured = np.array([commit for commit, _ in kernels if commit != OLD_END], dtype=np.intp)
     places = graph.first[graph.segment[measured]] + graph.position[measured]
     starts = np.unique(np.concatenate((graph.first[:-1], places, places + 1)))
@@ -224,7 +225,6 @@ def _classes(graph: RangeGraph, kernels: tuple[Key, ...]) -> tuple[Numbers, Mask
 def _cases(
     readings: Sequence[Reading], record: ReadingTable, has: Mask, log_class: Floats, weighing: Weighing
 ) -> Cases:
-    """All cases of the noise."""
     rates = weighing.rates
     scales = {host: weighing.scales[host] for host in record.now if host in weighing.scales}
     if not scales:
@@ -255,16 +255,18 @@ def _evidence(record: ReadingTable, cases: Cases, sides: Sides, by_case: Floats)
         chances = _misleads(looks, (stuck_old[place], stuck_new[place]), weight, in_vain[place])
         old, new = (float(one[place]) for one in means)
         log_odds = raw_new[place] - raw_old[place]
-        # What all cases but the noisiest reach, on the side that these agree on
+        # The log-odds that all cases but the noisiest reach, if they agree on a side
         least, most = (_quantile(log_odds, weight, share) for share in (_NOISIEST, 1 - _NOISIEST))
         found[key] = KernelEvidence(old, new, max(least, 0.0) + min(most, 0.0), chances)
     return found
 
 
 def _misleads(looks: Pair, sticky: Pair, weight: Floats, in_vain: Floats | float = 0.0) -> Chances:
-    """Of the next reading, where a kernel of either side that does not stick ``looks`` like the other one so often.
+    """The chances of the next reading of a kernel.
 
-    A new one is the old one for nothing with the probability ``in_vain``.
+    ``looks`` is how often a kernel of either side looks like the other side although it does not mislead as a whole,
+    ``sticky`` how likely it does. A new kernel behaves like an old one with the probability ``in_vain`` (of a picked
+    commit).
     """
     (a, b), (old, new) = looks, sticky
     looks_old = in_vain * (1 - a) + (1 - in_vain) * b
@@ -273,7 +275,7 @@ def _misleads(looks: Pair, sticky: Pair, weight: Floats, in_vain: Floats | float
 
 
 def _quantile(values: Floats, weight: Floats, share: float) -> float:
-    """The value that has this share of the weight below it."""
+    """The quantile of ``values`` that has ``share`` of the weight below it."""
     order = np.argsort(values, kind="stable")
     place = min(int(np.searchsorted(np.cumsum(weight[order]), share)), len(order) - 1)
     return float(values[order[place]])

@@ -1,8 +1,8 @@
-"""What a search knows: readings of kernels, commits that cannot be tested, and ends that cannot be had.
+"""The facts of a search: readings of kernels, commits that cannot be tested, and changed ends that cannot be built.
 
-Each kernel has commits under which it is new: were one of these the first new commit, the kernel would have the
-change. Of a commit's kernel these are its ancestors and itself, of the new end all commits, of the old end none, of the
-new end without a commit all but that one, of the old end with it that one alone.
+Each kernel has a set of commits under which it is new: if one of them is the first new commit, the kernel contains the
+change. The set of a commit's kernel is its ancestors and itself, that of the new end is all commits, that of the old
+end is empty. The new end without a commit has all commits but that one, the old end with a commit has that one alone.
 """
 
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ OLD_END = -1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reading:
-    """One completed measurement of ``commit`` (by number), or of an end with it undone or done.
+    """One completed measurement of ``commit`` (by number), or of an end without it or with it.
 
-    ``score`` is that of the run, where it counts; ``verdict`` (OLD or NEW) is what counts without it, and MEASURED says
-    nothing of either side. ``full`` tells whether the run went its whole length,
-    ``hour`` when it was made, in hours of measuring on its ``host``: figures of two hosts are never compared.
+    ``score`` is the score of the run, None if only its verdict counts. ``verdict`` is OLD or NEW, and counts if there
+    is no score; MEASURED says nothing about the side. ``full`` tells whether the run went its whole length. ``hour`` is
+    when it was made, in hours of measuring on its ``host``: figures of two hosts are never compared.
     """
 
     commit: int
@@ -39,17 +39,18 @@ class Reading:
 
     @property
     def of(self) -> tuple[int, Kernel]:
-        """What was measured."""
+        """The kernel that was measured."""
         return self.commit, self.kernel
 
 
 @dataclass(frozen=True, slots=True)
 class SearchFacts:
-    """What is known: readings, commits that cannot be tested, and ends that a commit cannot be undone or done on.
+    """The facts of a search.
 
-    Of ``twins`` the first has the kernel of the second, so that the readings of the second are its own, too.
-    ``exhausted`` are commits that gave readings and give no more. ``in_vain`` counts the changed ends that were
-    built and gave none. The kernels ``in_flight`` are being measured on other hosts.
+    ``skips`` are commits that could not be tested, ``failed`` changed ends that cannot be built or do not work.
+    ``twins`` are pairs of commits with equal kernels: readings of the second count for the first, too. ``exhausted``
+    commits gave readings, but can give no further ones. ``in_vain`` counts the changed ends that were built and gave no
+    reading. The kernels ``in_flight`` are being measured on other hosts.
     """
 
     readings: tuple[Reading, ...] = ()
@@ -61,40 +62,40 @@ class SearchFacts:
     in_flight: tuple[tuple[int, Kernel], ...] = ()
 
     def with_reading(self, reading: Reading) -> "SearchFacts":
-        """These and one more reading."""
+        """Return these facts with one more reading."""
         return replace(self, readings=(*self.readings, reading))
 
     def with_skip(self, commit: int) -> "SearchFacts":
-        """These, and a commit that cannot be tested."""
+        """Return these facts with one more commit that cannot be tested."""
         return replace(self, skips=(*self.skips, commit))
 
     def with_failed(self, commit: int, kernel: Kernel) -> "SearchFacts":
-        """These, and an end that a commit does not revert or pick on, or that does not work then."""
+        """Return these facts with one more changed end that cannot be built, or that does not work."""
         return replace(self, failed=(*self.failed, (commit, kernel)))
 
     @property
     def untestable(self) -> frozenset[int]:
-        """Commits that were skipped and whose kernel never gave a reading."""
+        """The commits that were skipped and whose kernel never gave a reading."""
         return frozenset(self.skips) - self.measured
 
     @property
     def closed(self) -> frozenset[int]:
-        """Commits that no reading can be had of (any more)."""
+        """The commits of which no (further) reading is possible."""
         return self.untestable | frozenset(self.exhausted)
 
     def with_twins(self, commits: Iterable[int]) -> frozenset[int]:
-        """These commits, and all that have the kernel of one of them."""
+        """Return these commits and all that have an equal kernel."""
         known = frozenset(commits)
         return known | {twin for twin, other in self.twins if other in known}
 
     @property
     def measured(self) -> frozenset[int]:
-        """Commits of the range whose kernel gave a reading."""
+        """The commits of the range whose kernel gave a reading."""
         return self.with_twins(one.commit for one in self.readings if one.kernel is Kernel.COMMIT) - {OLD_END}
 
 
 def new_under(graph: RangeGraph, commit: int, kernel: Kernel, which: Numbers) -> Mask:
-    """For each of some commits whether this kernel is new if that is the first new one."""
+    """Return for each commit of ``which`` whether this kernel is new if that commit is the first new one."""
     itself: Mask = which == commit
     match kernel:
         case Kernel.COMMIT:
@@ -108,7 +109,7 @@ def new_under(graph: RangeGraph, commit: int, kernel: Kernel, which: Numbers) ->
 
 
 def as_mask(count: int, commits: Iterable[int]) -> Mask:
-    """Commits as a mask."""
+    """Return a mask of ``count`` items that is true for ``commits``."""
     mask = np.zeros(count, dtype=np.bool_)
     mask[list(commits)] = True
     return mask

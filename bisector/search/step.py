@@ -1,7 +1,7 @@
-"""What to do next, from the facts so far: try a commit, build an end without the suspect, or stop.
+"""The next step of a search, decided from the facts so far: measure a commit or a changed end, wait, or stop.
 
-Pure: the same facts give the same decision, so a resumed search goes on as if it had never stopped. What is in flight
-on other hosts is among the facts: what is chosen is what tells most beside it.
+Pure functions: the same facts give the same decision, so a resumed search goes on as if it had never stopped. The
+facts include the trials in flight on other hosts: the next trial is the one that tells most in addition to those.
 """
 
 import math
@@ -34,24 +34,33 @@ from bisector.search.readings import OLD_END, Kernel, SearchFacts
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When to confirm, and when to stop.
+    """The thresholds for confirming a commit and for stopping. Fields without a unit are probabilities.
 
-    Once it has the probability ``doubt`` that nothing in the range changed, both ends are read again. A commit with
-    the probability ``suspect`` is confirmed, which is due anyway before it is named, and tells more than another
-    trial would; it is named at ``target``. Then the new end without it is read again, ``max_reverts`` times in all,
-    until it has ``surely`` however noisy the host may be by what is known of it. The suspect or a parent of it
-    whose runs speak against it is read until these do so with the odds ``sure``. Less than ``least_bits`` is not
-    worth a trial (as a share of what noise lets any tell), unless it is ``least_share`` of all that is unknown: at
-    98.9 % a tenth of a bit is lacking, and one noisy reading settles it. From the probability ``whole_from`` on
-    that a commit or a child of it is the answer, a run is not stopped early, since it would have to be repeated;
-    nor while more than the share ``most_overlap`` of the figures is expected on the wrong side of the line, where a
-    figure tells more than its side. ``max_runs`` counts completed runs; a search that noise makes longer has up to
-    twice as many, ``patience`` times what one takes on average. ``max_undone`` counts kernels built without a
-    commit or with it to find the suspect (all of a run of 30 commits that do not build), of which ``max_in_vain``
-    more may give no reading than give one; ``max_confirming`` more may be built to confirm one. The suspect and its
-    parent are read ``max_pairs`` times in turn, at most, to show its effect. Below the probability ``undo_from`` a
-    commit is not undone while a trial tells anything. Among ``few`` candidates each is tried that would tell
-    something if it worked.
+    - ``doubt``: both ends are read again once it is this likely that nothing in the range changed.
+    - ``suspect``: a commit this likely is confirmed. Confirmation is due anyway before the commit is named, and tells
+      more than another trial would.
+    - ``target``: a commit this likely is named once it is confirmed.
+    - ``whole_from``: a run is not stopped early if its commit or a child of it is the answer with this probability,
+      because the run would have to be repeated.
+    - ``most_overlap``: no run is stopped early while a larger share of the figures is expected on the wrong side of
+      the threshold, because a figure then tells more than its side.
+    - ``least_bits``, ``least_share``: a trial is worth its time if it tells ``least_bits`` (as a share of what noise
+      lets any trial tell), or ``least_share`` of all that is unknown: at 98.9 % only a tenth of a bit is lacking, and
+      one noisy reading settles it.
+    - ``sure``: the suspect, or a parent of it, whose runs speak against the suspect is read until they do so with
+      these odds.
+    - ``surely``, ``max_reverts``: the new end without the suspect is read, at most ``max_reverts`` times in all, until
+      the suspect has the probability ``surely`` however noisy the host may be according to its readings.
+    - ``max_runs``, ``patience``: the search ends after ``max_runs`` completed runs; if noise makes it longer, after
+      ``patience`` times the average number of runs, at most twice ``max_runs``.
+    - ``undo_from``: a less likely commit is not undone while a trial of any commit tells something.
+    - ``max_undone``: how many kernels may be built without a commit, or with it, to find the suspect (enough for each
+      commit of a run of 30 that do not build).
+    - ``max_in_vain``: by how many the changed ends that gave no reading may outnumber those that gave one.
+    - ``max_confirming``: how many more changed ends may be built to confirm the suspect.
+    - ``max_pairs``: how often the suspect and its parent are read in turn, at most, to show its effect.
+    - ``few``: if this many commits have the probability ``target`` together, the risk that a commit cannot be tested
+      no longer makes its trial too little to be worth its time.
     """
 
     doubt: float = 0.50
@@ -76,7 +85,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
-    """All that the search is told beforehand, but for the range; and for how many minutes it may go on."""
+    """The settings of a search, except its range; it may go on for ``left_min`` minutes."""
 
     weighing: Weighing = field(default_factory=Weighing)
     costs: Costs = field(default_factory=Costs)
@@ -85,17 +94,17 @@ class Search:
 
     @property
     def whole_from(self) -> float:
-        """How likely it has to be that the answer will rest on a run, for a whole one to be the cheaper one."""
+        """From this probability on that the answer rests on a run, a whole run is cheaper than one stopped early."""
         return max(self.rules.whole_from, self.costs.whole_from)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitToRead:
-    """Measure a commit, in a run that an answer can rest on if ``whole``; ``gain_bits`` is what to expect of it.
+    """Measure a commit; the run is expected to tell ``gain_bits``, and an answer can rest on it if it is ``whole``.
 
-    Such a run goes its whole length, or ends once it is clear of the whole run of the first one of ``beside`` on the
-    other side. There is none for the likeliest commit: the others are held against its run, a report shows its
-    figures, and they tell a level between those of the ends.
+    A whole run goes its whole length; if ``beside`` has commits, it ends as soon as it is clear of the whole run of
+    the first of them on the other side. ``beside`` is empty for the likeliest commit: other runs are compared with its
+    run, a report shows its figures, and these reveal a level between those of the ends.
     """
 
     commit: int
@@ -106,15 +115,15 @@ class CommitToRead:
 
     @property
     def of(self) -> Key:
-        """What is measured."""
+        """The kernel that is measured."""
         return self.commit, Kernel.COMMIT
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedEndToRead:
-    """Measure the new end without a commit, or the old end with it, in a run that an answer can rest on if ``whole``.
+    """Measure the new end without a commit, or the old end with it; an answer can rest on the run if it is ``whole``.
 
-    Such a run goes its whole length, or, if ``beside_end``, ends once it is clear of the end's own whole run.
+    A whole run goes its whole length; if ``beside_end``, it ends as soon as it is clear of the end's own whole run.
     """
 
     commit: int
@@ -124,17 +133,17 @@ class ChangedEndToRead:
 
     @property
     def of(self) -> Key:
-        """What is measured."""
+        """The kernel that is measured."""
         return self.commit, self.kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Nothing is worth its time beside what is in flight: wait for that."""
+    """Wait for the trials in flight: no other trial is worth its time beside them."""
 
 
 class SearchEnding(StrEnum):
-    """How a search ends."""
+    """The outcome of a search."""
 
     FOUND = "found"
     NARROWED = "narrowed"
@@ -144,12 +153,13 @@ class SearchEnding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """The end: the likeliest commit, its probability, the smallest set that has the target, and the fit of the model.
+    """The result of a search: the likeliest commit, its probability, and how well one change explains the readings.
 
-    ``confirmed`` tells whether an end without the commit, or with it, was measured, ``effect`` what readings of it
-    and its parent show, where figures count, ``of_all`` what those of both ends do since the search began, and
-    ``nothing`` is the probability that no commit of the range changed the figures. ``out_of_time`` tells that the
-    search would go on, and no step that it could begin would end in time.
+    ``candidates`` is the smallest set of commits that has the target probability. ``confirmed`` tells whether an end
+    without the commit, or with it, was measured. ``effect`` is the effect that readings of the commit and of its parent
+    show (None if only verdicts count), ``of_all`` the difference of the ends since the search began, and ``nothing``
+    the probability that no commit of the range changed the figures. ``out_of_time`` tells that the search is not
+    complete, but no step that it could begin would end in time.
     """
 
     ending: SearchEnding
@@ -167,37 +177,37 @@ class SearchAnswer:
 Decision: TypeAlias = CommitToRead | ChangedEndToRead | Hold | SearchAnswer
 
 
-# Of so many likeliest commits the one whose undoing tells most.
+# Only this many of the likeliest commits are considered for undoing.
 _UNDO_AMONG = 8
-# What is in flight is broken off for what tells so many times as much in its time: less is within the error of what is
-# expected of both.
+# A trial in flight is aborted for one that tells this many times as much in its time: a smaller ratio is within the
+# error of both estimates.
 _BETTER = 2.0
-_LEAST_MIN = 0.1  # to be divided by
-# A kernel has one whole run without a figure by right, that was stopped beside another one, and one stray one.
+_LEAST_MIN = 0.1  # avoids a division by zero
+# Two whole runs of a kernel without a figure are normal: one that was stopped beside another run, and a stray one.
 _MOST_WITHOUT_FIGURE = 3
-_LEAST_PAIRS = 2  # of the ends, that confirm that nothing changed: one of each has no spread
+_LEAST_PAIRS = 2  # of readings of the ends, to confirm that nothing changed: one of each end has no spread
 
 
 def decide(problem: SearchProblem, facts: SearchFacts, search: Search) -> Decision:
-    """The next step."""
+    """Return the next step, or the answer."""
     return decide_from(problem, facts, search, believe(problem, facts, search))
 
 
 def believe(problem: SearchProblem, facts: SearchFacts, search: Search) -> Posterior:
-    """The posterior that :func:`decide` goes by."""
+    """Return the posterior on which :func:`decide` bases its decision."""
     belief = posterior(problem.graph, problem.log_prior, facts, search.weighing)
     return replace(belief, nothing=chance_of_nothing(facts, belief, search.weighing, problem.graph.tip))
 
 
 def decide_from(problem: SearchProblem, facts: SearchFacts, search: Search, belief: Posterior) -> Decision:
-    """The next step, for who has the posterior already."""
+    """Return the next step, or the answer, given the posterior of :func:`believe`."""
     decision = _Situation(problem, facts, search, belief).decided()
     if math.isinf(search.left_min) or not isinstance(decision, SearchAnswer):
         return decision
     endless = replace(search, left_min=math.inf)
     if isinstance(_Situation(problem, facts, endless, belief).decided(), SearchAnswer):
         return decision
-    # Nothing is named that lacks something.
+    # The time is up before the confirmation is complete, so no commit is named.
     ending = SearchEnding.NARROWED if decision.ending is SearchEnding.FOUND else decision.ending
     return replace(decision, ending=ending, out_of_time=True)
 
@@ -211,11 +221,11 @@ def pointless(
     *,
     others_wait: bool = False,
 ) -> Key | None:
-    """The kernel in flight that is least worth the minutes that it still takes; None if they all are worth them.
+    """Return the kernel in flight whose trial is least worth its remaining minutes; None if all are worth them.
 
-    Its host has something better to do: what tells at least twice as much for its time, or, once a commit has the
-    probability to be named, nothing; or so it is from when a commit is suspected, where what an answer needs at all
-    events waits for a host (``others_wait``). What that commit lacks stays in flight.
+    A trial is not worth its minutes if a trial of another commit tells at least twice as much for its time. Once a
+    commit is likely enough to be named, no trial is worth them except those that its confirmation needs. If the steps
+    of a confirmation wait for a host (``others_wait``), this begins as soon as a commit is suspected.
     """
     outlook, top = prospects(problem.graph, belief, facts, search.costs), float(belief.p[belief.best])
     lacking: set[Key] = set()
@@ -235,13 +245,13 @@ def pointless(
 
 
 def figures_tell(rules: Rules, belief: Posterior) -> bool:
-    """Whether levels overlap, so that a figure tells more than its side, and no run is stopped early."""
+    """Whether the levels overlap so far that a figure tells more than its side; no run is stopped early then."""
     return belief.overlap > rules.most_overlap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Situation:
-    """All that a decision is made from."""
+    """The inputs of a decision, and the steps that it chooses from."""
 
     problem: SearchProblem
     facts: SearchFacts
@@ -254,7 +264,7 @@ class _Situation:
 
     @property
     def something(self) -> bool:
-        """Whether it is known that something in the range changed."""
+        """Whether it is certain enough that something in the range changed."""
         return self.belief.nothing <= 1 - self.rules.target
 
     @property
@@ -266,10 +276,10 @@ class _Situation:
         return (self.belief.fresh.looks_new + self.belief.fresh.looks_old) / 2
 
     def decided(self) -> Decision:
-        """The next step that ends in time, or the answer."""
+        """Return the next step that ends in time, or the answer."""
         rules, facts, belief = self.rules, self.facts, self.belief
         usual_runs = expected_runs(len(self.problem.graph), self.error, 1 - rules.target)
-        # How many completed runs are the end; what is told by then, is told
+        # Completed runs after which the search stops with what is known by then
         most_runs = min(2 * rules.max_runs, max(rules.max_runs, rules.patience * usual_runs))
         if sum(one.commit != OLD_END for one in facts.readings) + len(facts.in_flight) >= most_runs:
             return self.hold_or_answer()
@@ -288,7 +298,7 @@ class _Situation:
         return self.most_telling(outlook)
 
     def is_in_time(self, step: CommitToRead | ChangedEndToRead) -> bool:
-        """Whether it takes no longer than there is time, as far as that can be told."""
+        """Whether the step is expected to end before the time is up."""
         costs = self.search.costs
         build_min = costs.build_of(step.commit)
         if isinstance(step, ChangedEndToRead):
@@ -299,7 +309,11 @@ class _Situation:
         return Hold() if self.facts.in_flight else self.concluded()
 
     def concluded(self) -> Decision:
-        """The answer; before one that names no commit both ends are read in turn where nothing may have changed."""
+        """Return the answer, or a step that has to come before it.
+
+        An answer that names no commit has to be preceded by readings of both ends in turn, unless it is certain that
+        something changed.
+        """
         answer = self.answer()
         if answer.ending in (SearchEnding.FOUND, SearchEnding.NO_CHANGE) or self.something:
             return answer
@@ -322,7 +336,7 @@ class _Situation:
         return SearchAnswer(ending, best, top, candidates, fitted, self.is_undone(best), effect, of_all, belief.nothing)
 
     def most_telling(self, outlook: Prospects) -> Decision:
-        """What brings most bits for its time, or the answer when that is not worth a trial."""
+        """Return the step that tells most bits for its time, or the answer if no step is worth a trial."""
         rules, belief = self.rules, self.belief
         undo, undo_gain, undo_worth = self.best_undo(outlook)
         premature = undo is not None and belief.p[undo.commit] < rules.undo_from
@@ -336,15 +350,15 @@ class _Situation:
         return self.hold_or_answer()
 
     def confirmation(self, outlook: Prospects) -> Iterator[CommitToRead | ChangedEndToRead]:
-        """What the suspect lacks, in this order: an end without it, a whole run of it or of a parent, its effect."""
+        """The steps that the suspect lacks: an end without it, whole runs of it and of its parents, then its effect."""
         problem, facts, belief, rules, suspect = self.problem, self.facts, self.belief, self.rules, self.belief.best
         if not self.is_undone(suspect) and self.may_change_ends(more=rules.max_confirming):
             for kernel in undo_options(problem, facts, suspect)[:1]:
                 yield self.undo(suspect, kernel, confirms=True)
         if (stopped := stopped_undone(problem, facts, suspect)) is not None:
             yield self.undo(suspect, stopped, confirms=True)
-        # Only when the end without it speaks for the suspect, what is said of kernels that cannot differ is believed,
-        # too.
+        # The suspicion has to be supported by an end without the suspect before a kernel may stand for another one
+        # that cannot differ.
         stand_ins = self.is_undone(suspect) and not contradicted(belief, suspect)
         for commit in missing_whole_runs(problem, facts, suspect, stand_ins=stand_ins):
             yield self.trial(outlook, commit, confirms=True)
@@ -356,7 +370,7 @@ class _Situation:
             yield from self.pair(effect_of(problem, facts, suspect, belief.levels), something=self.something)
 
     def doubted(self) -> Decision | None:
-        """The ends in turn, until they are seen to differ as before, or nothing is known to have changed."""
+        """The next of the ends to read in turn, until they differ as before or it is known that nothing changed."""
         of_all = effect_of_all(self.problem, self.facts)
         if self.is_nothing(of_all):
             return self.hold_or_answer()
@@ -373,10 +387,10 @@ class _Situation:
         return of_all.is_refuted or (self.belief.nothing >= self.rules.target and of_all.is_gone)
 
     def pair(self, effect: SuspectEffect | None, *, something: bool) -> Iterator[CommitToRead | ChangedEndToRead]:
-        """What is to be read of the kernels with the change and without it, until they show its effect.
+        """The next kernels to read, with the change and without it, until their readings show its effect.
 
-        And until it is known that ``something`` changed. Nothing of one whose figures are on neither end's level: they
-        do not count, however often it is read.
+        If ``something`` is false, they are also read until it is known that something changed. A kernel whose figures
+        are on neither end's level is not read again: such figures do not count, however often it is read.
         """
         if effect is None or (effect.is_shown and something) or effect.is_refuted:
             return
@@ -391,7 +405,7 @@ class _Situation:
                 yield ChangedEndToRead(commit, kernel, beside_end=False)
 
     def best_undo(self, outlook: Prospects) -> tuple[ChangedEndToRead | None, float, float]:
-        """The reading of an end without a suspect, or with it, that is worth most, its bits, and its bits a minute."""
+        """The reading of a changed end that is worth most, its bits, and its bits per minute."""
         best: tuple[ChangedEndToRead | None, float, float] = (None, 0.0, 0.0)
         costs, facts, belief = self.search.costs, self.facts, self.belief
         for commit in belief.likeliest(_UNDO_AMONG):
@@ -400,7 +414,8 @@ class _Situation:
                 if (commit, kernel) in facts.in_flight or not (is_read or self.may_change_ends()):
                     continue
                 gain = kernel_gain_bits(self.problem.graph, belief, outlook.outcomes, commit, kernel)
-                # Its own run tells as much as a second reading, and is due anyway if it is the one and may work.
+                # A run of the commit itself, if it may work, tells as much as a second reading, and is due anyway if
+                # the commit is the answer.
                 may_work = commit not in facts.closed and 2 * outlook.gain_bits[commit] > outlook.sound_bits[commit]
                 if is_read and may_work and commit not in facts.measured:
                     continue
@@ -413,7 +428,7 @@ class _Situation:
         return best
 
     def may_change_ends(self, more: int = 0) -> bool:
-        """Whether one more end may be built with a commit, or without it, and ``more`` beside it."""
+        """Whether another changed end may be built; ``more`` is added to the limits."""
         rules, undone, in_vain = self.rules, len(self.belief.undone), self.facts.in_vain
         return undone + in_vain < rules.max_undone + more and in_vain < undone + rules.max_in_vain + more
 
@@ -421,24 +436,24 @@ class _Situation:
         return any((commit, kernel) in self.belief.undone for kernel in (Kernel.REVERTED, Kernel.PICKED))
 
     def trial(self, outlook: Prospects, commit: int, *, confirms: bool = False) -> CommitToRead:
-        """A run is whole where the answer is likely enough to rest on it, or its figure tells more than its side."""
+        """The trial of a commit; its run is whole if the answer may rest on it or a figure tells more than a side."""
         whole = confirms or self.figures_tell or self.may_bear_answer(commit)
         graph, beside = self.problem.graph, tuple[int, ...]()
         if whole and not self.figures_tell and commit != self.belief.best:
-            # One more change or one less makes them of the commit. The new end has a whole run where the likeliest one
-            # has none yet.
+            # If one of these is the first new commit, the run of ``commit`` is on the other side of its run. The tip
+            # has a whole run even if the likeliest commit has none yet.
             beside = (*graph.parents[commit], *graph.children[commit], graph.tip)
         return CommitToRead(commit, whole, float(outlook.gain_bits[commit]), confirms, beside)
 
     def undo(self, commit: int, kernel: Kernel, *, confirms: bool = False) -> ChangedEndToRead:
-        """One run of such an end is whole, where the answer is likely enough to rest on it; others repeat its side."""
+        """The reading of a changed end; one whole run suffices if the answer may rest on it, others repeat its side."""
         bears_answer = confirms or float(self.belief.p[commit]) >= self.search.whole_from
         has_whole = (commit, kernel) in {one.of for one in self.facts.readings if one.full}
         whole = self.figures_tell or (bears_answer and not has_whole)
         return ChangedEndToRead(commit, kernel, whole, beside_end=whole and not self.figures_tell)
 
     def may_bear_answer(self, commit: int) -> bool:
-        """Whether it is likely enough that the answer will rest on a run of this commit, and there is time for it."""
+        """Whether the answer is likely enough to rest on a run of this commit, and there is time for a whole run."""
         costs, rests_on_it = self.search.costs, [commit, *self.problem.graph.children[commit]]
         in_time = costs.longest(costs.build_of(commit), whole=True) <= self.search.left_min
         return in_time and float(self.belief.p[rests_on_it].sum()) >= self.search.whole_from

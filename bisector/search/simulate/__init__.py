@@ -1,1 +1,1 @@
-"""Searches in made-up worlds: how often the answer is right, and what it costs."""
+"""Simulated searches: how often the answer is right, and what it costs."""

@@ -1,6 +1,6 @@
 """The commit that plain ``git bisect`` would try next, by the rules of git's bisect.c (2.39).
 
-The best commit has the most of min(X, N - X); merges are looked at first, and from a skipped one git steps away.
+The best commit has the largest min(X, N - X); merges are considered first, and git steps away from a skipped commit.
 """
 
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ class Midpoint:
 
 @dataclass(frozen=True, slots=True)
 class CandidatesLeft:
-    """What git ends with: one commit, or, for skips, the candidates; the last is the one known new."""
+    """The result of git bisect: one commit, or, because of skips, several candidates; the last is known to be new."""
 
     candidates: tuple[int, ...]
 
 
 def next_commit(graph: RangeGraph, facts: SearchFacts, names: Sequence[str] | None = None) -> Midpoint | CandidatesLeft:
-    """What git bisect would do; ``names`` are the hashes, which break ties as they do in git.
+    """Return what git bisect would do; ``names`` are the hashes, which break ties as they do in git.
 
     The last reading of a commit counts, as in git. Raises :class:`ValueError` for a new commit that is an ancestor of
     an old one: git does not go on from there.
@@ -44,14 +44,14 @@ def next_commit(graph: RangeGraph, facts: SearchFacts, names: Sequence[str] | No
     counts, total = np.rint(graph.mass(candidates.astype(np.float64))).astype(np.intp), len(left)
     halves = {commit: min(int(counts[commit]), total - int(counts[commit])) for commit in left}
     best: int | None
-    if skipped := facts.untestable:  # best_bisection_sorted(): a skip anywhere, and git ranks all candidates
+    if skipped := facts.untestable:  # best_bisection_sorted(): git ranks all candidates if any is skipped
         ranked = sorted(left, key=lambda commit: (-halves[commit], names[commit] if names else commit))
         testable = [commit for commit in ranked if commit not in skipped]
         best = testable[0] if testable else None
         if testable and ranked[0] in skipped:  # managed_skipped()
             index = _step_away(len(testable))
             best = testable[index if testable[index] != new else max(index - 1, 0)]
-    else:  # do_find_bisection(): the first that is near the half, merges before others; else the best
+    else:  # do_find_bisection(): the first one near the half, merges before others; else the best
         inner = {commit: sum(bool(candidates[parent]) for parent in graph.parents[commit]) for commit in left}
         tried = sorted((commit for commit in left if inner[commit]), key=lambda commit: inner[commit] == 1)
         off = ((commit, total - 2 * halves[commit]) for commit in tried)
@@ -63,7 +63,7 @@ def next_commit(graph: RangeGraph, facts: SearchFacts, names: Sequence[str] | No
 
 
 def candidates_left(graph: RangeGraph, facts: SearchFacts) -> CandidatesLeft:
-    """What git has not ruled out so far."""
+    """Return the candidates that git has not ruled out so far."""
     candidates, new = _candidates(graph, facts)
     return CandidatesLeft((*(int(commit) for commit in np.flatnonzero(candidates) if commit != new), new))
 

@@ -1,6 +1,6 @@
-"""Many searches in made-up worlds: how often the answer is right, whether the search knows, and what it costs.
+"""Simulate many searches: how often the answer is right, whether the search knows, and what it costs.
 
-A search goes by the posterior (:mod:`bisector.search.step`) or as plain ``git bisect`` does
+A search follows the posterior (:mod:`bisector.search.step`) or works like plain ``git bisect``
 (:mod:`bisector.search.simulate.midpoint`), and has the trials that ``start`` has.
 """
 
@@ -37,9 +37,10 @@ from bisector.search.step import (
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """What a host is at, until its clock says that it is done, and the reading that comes of it, if any does.
+    """The trial that a host is busy with, until its clock says that it ended; ``reading`` is None if it gives none.
 
-    ``before`` is what the host had built by then, ``built_min`` when the kernel is built.
+    ``before`` has the trees that the host had built by then and their build times; ``built_min`` is when the kernel is
+    built.
     """
 
     step: CommitToRead | ChangedEndToRead
@@ -50,9 +51,9 @@ class _Flight:
 
 @dataclass(slots=True, eq=False)
 class SimulatedSearch:
-    """A search that goes on from ``facts``; each host is given work as soon as it is idle.
+    """A simulated search that goes on from ``facts``; each host is given work as soon as it is idle.
 
-    ``steps_ms`` is how long each decision took.
+    ``steps_ms`` has the time that each decision took, in milliseconds.
     """
 
     world: World
@@ -64,7 +65,7 @@ class SimulatedSearch:
     _flights: dict[int, _Flight] = field(default_factory=dict)
 
     def run(self) -> SearchAnswer:
-        """Go on until there is an answer; what is in flight then is broken off."""
+        """Search until there is an answer; trials in flight are then aborted."""
         world, hosts, flights = self.world, self.hosts, self._flights
         while True:
             number = min(range(len(hosts)), key=lambda one: (hosts[one].minutes, one not in flights))
@@ -80,7 +81,7 @@ class SimulatedSearch:
             before, reading = (host.trees, host.builds_min), None
             match step:
                 case SearchAnswer():
-                    for other, one in enumerate(hosts):  # nobody works or waits any longer than until then
+                    for other, one in enumerate(hosts):  # no host works or waits longer than until the answer
                         over_min = max(0.0, one.minutes - host.minutes)
                         one.minutes -= over_min
                         if other not in flights:
@@ -98,9 +99,9 @@ class SimulatedSearch:
             flights[number] = _Flight(step, reading, before, host.built_min)
 
     def _decided(self, *, told_more: bool) -> SearchAnswer | Hold | CommitToRead | ChangedEndToRead:
-        """The next step; what became pointless by what was told is cancelled first.
+        """Return the next step, after cancelling the trials that new readings made pointless.
 
-        Only then: what was cancelled may be chosen again, for the time that is expected of it.
+        Trials are only cancelled after a new reading: a cancelled trial may be chosen again, for its expected time.
         """
         start = time.perf_counter()
         world, minutes = self.world, self.world.minutes
@@ -118,7 +119,7 @@ class SimulatedSearch:
         return step
 
     def _cancel(self, number: int, minutes: float) -> None:
-        """The host is idle at once; a kernel that is not built yet is none."""
+        """Make the host idle at once; a kernel whose build has not ended counts as not built."""
         host, flight = self.hosts[number], self._flights.pop(number)
         if minutes < flight.built_min:
             host.trees, host.builds_min = flight.before
@@ -128,10 +129,10 @@ class SimulatedSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedResult:
-    """One search: whether its first answer was right and its set held the truth, and what it took.
+    """The result of one search: whether its first answer was right and its candidates held the truth, and what it took.
 
-    ``ends_again`` counts the readings of the ends after their first ones, but for those with a short fill: that there
-    were such, ``both_ways`` says. What the ends were ``told`` to be is None where the time did not suffice.
+    ``ends_again`` counts the readings of the ends after their first ones, except those with a short fill; ``both_ways``
+    tells whether there were such. ``told`` is what the ends were told to be, None if the time did not suffice.
     """
 
     right: bool
@@ -152,7 +153,7 @@ class SimulatedResult:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """All results: shares, means and ninetieth percentiles."""
+    """The summary of all results: shares, means and ninetieth percentiles."""
 
     success_rate: Annotated[float, "share of the searches whose first answer is right"]
     in_set_rate: Annotated[float, "share of the searches whose candidates hold the culprit"]
@@ -178,7 +179,7 @@ class Summary:
 
     @classmethod
     def of(cls, results: Sequence[SimulatedResult]) -> "Summary":
-        """The summary of at least one result."""
+        """Return the summary of at least one result."""
 
         def mean(values: Iterable[float]) -> float:
             return float(np.mean(list(values)))
@@ -214,9 +215,10 @@ class Summary:
 
 
 def search_for(conditions: Conditions, rates: Rates | None = None) -> Search:
-    """The search, expecting the run times of these conditions; it learns how they mislead, but for what it is told."""
+    """Return a search that expects the run times of these conditions; it learns the rates unless they are given."""
     early, durations = conditions.early_stop, conditions.durations
-    # Of the next build, before it is known how far away it is; and of a commit that does not build, or boot
+    # The expected time of the next build, before its distance from the last tree is known, and of a commit that does
+    # not build or boot
     build_min = durations.build_least_min + 0.4 * (durations.build_most_min - durations.build_least_min)
     costs = Costs(
         build_min=build_min,
@@ -232,7 +234,7 @@ def search_for(conditions: Conditions, rates: Rates | None = None) -> Search:
 def simulate(
     graph: RangeGraph, strategy: Strategy, conditions: Conditions, search: Search, *, seed: int, trials: int
 ) -> Iterator[SimulatedResult]:
-    """One result after the other; trial n has the same truth for either strategy, however many trials there are."""
+    """Yield the result of each trial; trial n has the same truth for either strategy, however many trials there are."""
     for trial in range(trials):
         world = World(graph, conditions, np.random.default_rng((seed, trial)))
         yield _from_the_ends(world, search) if strategy is Strategy.BAYES else _git(world, search.costs)
@@ -241,7 +243,7 @@ def simulate(
 def simulate_from(
     problem: SearchProblem, facts: SearchFacts, conditions: Conditions, search: Search, *, seed: int, trials: int
 ) -> Iterator[SimulatedResult]:
-    """How a search goes on from these facts: each commit is the culprit as often as they make it likely."""
+    """Yield the results of searches that go on from these facts; culprits are drawn by their present probabilities."""
     likely = believe(problem, facts, search).p
     for trial in range(trials):
         world = World(problem.graph, conditions, np.random.default_rng((seed, trial)), likely=likely)
@@ -291,7 +293,7 @@ def _from_the_ends(world: World, search: Search) -> SimulatedResult:
 
 
 def _bayes(world: World, course: SimulatedSearch, known: int, ends_again: int = 0) -> SimulatedResult:
-    """A search; all readings but ``known`` ones are its own."""
+    """Run a search by the posterior; all readings but ``known`` ones are its own."""
     step = course.run()
     named, facts, hosts = step.ending is not SearchEnding.NOT_ONE_CHANGE, course.facts, course.hosts
     is_known = step.ending is SearchEnding.NO_CHANGE and world.conditions.changes_nothing
@@ -313,9 +315,10 @@ def _bayes(world: World, course: SimulatedSearch, known: int, ends_again: int = 
 
 
 def _git(world: World, costs: Costs) -> SimulatedResult:
-    """Each commit is tried once, and believed; a whole run of the answer is taken to repeat the one stopped early.
+    """Run a search that tries each commit once and believes the reading, like plain git bisect.
 
-    Of a set the commit that is known to be new stands for the answer.
+    The answer and its parents are then measured again in whole runs if their runs were stopped early. If several
+    candidates are left, the one that is known to be new is taken as the answer.
     """
     world.measure_both_ways()
     facts, steps_ms, longest_min = SearchFacts(), list[float](), costs.longest(costs.build_min, whole=False)
@@ -329,7 +332,7 @@ def _git(world: World, costs: Costs) -> SimulatedResult:
         facts = facts.with_skip(step.commit) if reading is None else facts.with_reading(reading)
     left = step if isinstance(step, CandidatesLeft) else candidates_left(world.graph, facts)
     again: tuple[int, ...] = ()
-    if len(left.candidates) == 1:  # that one and its parents are measured again before it is named, as far as tried
+    if len(left.candidates) == 1:  # it and its parents are measured again before it is named, if they were tried
         stopped = {one.commit for one in facts.readings if not one.full}
         suspects = (left.candidates[0], *world.graph.parents[left.candidates[0]])
         again = tuple(commit for commit in suspects if commit in stopped)

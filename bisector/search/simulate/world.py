@@ -1,6 +1,6 @@
-"""A made-up truth to search in: one commit that made the change, everything that misleads, hosts, and what trials take.
+"""The simulated world of a search: the commit that made the change, the noise, the hosts, and how long trials take.
 
-The minutes without another source are those of a bisect by hand of a dm-cache regression on 2017's kernels: two fio
+The minutes without another source are those of a bisection by hand of a dm-cache regression on 2017's kernels: two fio
 runs of 15 minutes for each kernel, an incremental build of 2 to 12 minutes.
 """
 
@@ -22,19 +22,19 @@ from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 SETUP_MIN = 3.0  # boot, storage stack, files
 RUN_MIN = 15.0
 WHOLE_RUN_MIN = 2 * RUN_MIN  # the first fills the cache, the second counts
-# When a run of 15 min that fills an lvmcache is expected to end, and how much shorter it is at most: expected_s and
-# most_saved_s of FillRule in bisector.analysis.short_fill.
+# When a run of 15 min that fills an lvmcache is expected to end, and by how much it is shortened at most: expected_s
+# and most_saved_s of FillRule in bisector.analysis.short_fill.
 SHORT_FILL_MIN = 3.0
 MOST_SAVED_MIN = 13.0
-# The run that counts is stopped as soon as the class is clear: by the rule in use a fixed kernel's after 4.4 to 8.4 min
-# and a broken one's after 4.0 to 10.0, by how a fixed one gets up to speed; 6 min on average.
+# The judged run is stopped as soon as its side is clear: by the rule in use a fixed kernel's run after 4.4 to 8.4 min
+# and a broken one's after 4.0 to 10.0, depending on how fast a fixed kernel gets up to speed; 6 min on average.
 CLEAR_MIN = 6.0
-# One that the answer rests on goes on until it is clear of its counterpart's whole run, too: that is at half of the run
-# on average where the kernels are twice as fast as each other, or more (tests/analysis/test_paired.py).
+# A run that the answer rests on goes on until it is also clear of its counterpart's whole run: that is at half of the
+# run on average if one kernel is at least twice as fast as the other (tests/analysis/test_paired.py).
 APART_MIN = 8.0
 APART_FACTOR = 2.0
-# An end's after a short fill goes on until it is like that end's whole run, where the ends are 2.5 times apart or more:
-# that is at 45 % of the run on average (the same tests).
+# A run of an end after a short fill goes on until it is like that end's whole run, if the ends are at least 2.5 times
+# apart: that is at 45 % of the run on average (the same tests).
 ALIKE_MIN = 7.0
 ALIKE_FACTOR = 2.5
 EARLY_NEW_MIN = SHORT_FILL_MIN + CLEAR_MIN
@@ -42,19 +42,19 @@ EARLY_OLD_MIN = SHORT_FILL_MIN + CLEAR_MIN
 # An incremental build from one tree to another.
 BUILD_LEAST_MIN = 2.0
 BUILD_MOST_MIN = 12.0
-# What it takes to make an object that ccache has, of what it takes to compile it: 17 s for one file of a small kernel,
-# 49 s for all files with a full ccache and 236 s with an empty one (docs/kernels.md).
+# The time for an object that ccache has, as a share of the time to compile it: 17 s for one file of a small kernel, 49
+# s for all files with a full ccache and 236 s with an empty one (docs/kernels.md).
 CACHED_SHARE = (49 - 17) / (236 - 17)
 
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Minutes of the parts of a trial: a build (the least, the most), what comes before the runs, the runs.
+    """The parts of a trial in minutes: the shortest and the longest build, the setup before the runs, the runs.
 
-    The runs are whole, stopped early, or those of a trial that the answer rests on, ``apart_min``: a whole fill, and a
-    run that is stopped once it is clear of its counterpart's; ``unclear_min`` those of one that may be stopped early
-    and is not. ``both_ways_min`` is what it takes to measure both ends with a short fill, too, and ``alike_min`` that
-    where their runs end once they are like the whole ones.
+    ``apart_min`` is for the runs of a trial that the answer rests on: a whole fill, and a run that is stopped once it
+    is clear of its counterpart's run. ``unclear_min`` is for a trial whose run may be stopped early and is not.
+    ``both_ways_min`` is the time to measure both ends with a short fill, too, ``alike_min`` the same if their runs end
+    once they are like the whole ones.
     """
 
     build_least_min: float = BUILD_LEAST_MIN
@@ -79,7 +79,10 @@ WHOLE_FILLS = Durations(
 
 
 def usual_durations(commits: float, left_min: float = math.inf) -> Durations:
-    """Those of ``start`` where so many commits can matter, and so much time is left: with short fills, if they pay."""
+    """The durations of ``start`` for a range and a budget: with short fills if they pay.
+
+    ``commits`` is the number of commits that can matter, ``left_min`` the time that is left.
+    """
     pays = pays_both_ways(commits, MOST_SAVED_MIN, SETUP_MIN + WHOLE_RUN_MIN, left_min)
     return Durations() if pays else WHOLE_FILLS
 
@@ -88,11 +91,11 @@ def usual_durations(commits: float, left_min: float = math.inf) -> Durations:
 class SimulatedHost:
     """A host that has measured both ends by whole runs.
 
-    ``minutes`` is its clock, of which it was idle for ``waited_min``. ``trees`` are the commits of each tree that it
-    built, ``builds_min`` what that took, ``built_min`` when the last was done, and ``ahead_min`` what it has done
-    of its next build already. ``whole`` are the sides that whole runs of commits showed on it. All its figures are
-    the exponential of ``offset`` times as large as those of the first host; ``ends`` are the first readings of both
-    ends, and ``line`` is between them.
+    ``minutes`` is its clock; it was idle for ``waited_min`` of them. ``trees`` has the commits of each tree that it
+    built, ``builds_min`` the time of each build. ``built_min`` is when the last build ended, ``ahead_min`` how much of
+    the next build is already done. ``whole`` has the sides of the whole runs of commits. All figures of the host are
+    exp(``offset``) times as large as those of the first host. ``ends`` are readings of both ends, and ``line`` is the
+    score of the threshold between them.
     """
 
     trees: tuple[Mask, ...]
@@ -109,54 +112,59 @@ class SimulatedHost:
 
     @property
     def scale(self) -> HostScale | None:
-        """What its figures are seen against; None without any."""
+        """The scale of the host's figures; None without figures of both ends."""
         rows = [[score for is_new, score in self.in_turn if is_new is new] for new in (False, True)]
         return HostScale((fmean(rows[0]), fmean(rows[1])), self.line) if all(rows) else None
 
     @property
     def in_turn(self) -> InTurn:
-        """The figures of both ends: whether of the new one, and its score."""
+        """The figures of both ends, in the order of measuring: whether the end is the new one, and the score."""
         return [(one.commit != OLD_END, one.score) for one in self.ends if one.score is not None]
 
     def wait(self, until_min: float) -> None:
-        """Be idle until then."""
+        """Advance the clock without work."""
         self.waited_min += until_min - self.minutes
         self.minutes = until_min
 
 
-# Trees that are so many commits apart differ in everything, as the ends of the range that the durations come from. Of
-# others that differs which is the share of these commits to this power: a few commits touch headers that everything
-# includes. With it plain git takes the 9.1 h of the simulations that the durations come from, where nothing that was
-# built once is built again sooner.
+# Two trees that are this many commits apart differ in every file, like the ends of the range that the durations come
+# from. For other trees the share of files that differ is the share of these commits to the power BUILD_GROWTH: a few
+# commits touch headers that everything includes. With this power, plain git takes the 9.1 h of the simulations that the
+# durations come from, in which nothing that was built once is built again sooner.
 ALL_APART_COMMITS = 14_565
 BUILD_GROWTH = 0.25
-_LEAST_SHARE = 0.01  # to be divided by
+_LEAST_SHARE = 0.01  # avoids a division by zero
 SUSPECT_SHARE = 0.03
-# Half of the untestable commits are in runs, broken until somebody fixes it, half of them alone.
+# Half of the untestable commits are in runs, broken until somebody fixes them; half of them are single.
 SKIP_RUN_COMMITS = 30.0
 SKIP_IN_RUNS_SHARE = 0.5
-# A run is stopped early on the side of the worse level when it is clearly below this share of the line.
+# A run is stopped early on the side of the worse level if it is clearly below this share of the threshold.
 _CLEARLY_BELOW = 2 / 3
-# Of two hosts one is as much as twice as fast as the other, or more, as often as not: the standard deviation.
+# The standard deviation of the hosts' speed on the log scale: a factor of 2.
 _HOSTS_APART = math.log(2)
-# A commit that is picked on the old end lacks what it builds upon as often as this; likelihood.py assumes the same.
+# How often a commit that is picked on the old end lacks what it builds upon; likelihood.py assumes the same.
 _PICK_IN_VAIN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Rates between 0 and 1, of runs, of commits and, ``suspects``, of how often suspicion is right.
+    """The conditions of a simulation: rates between 0 and 1, the noise, hosts and durations.
 
-    ``relevant`` is the share of commits that can matter, ``undo`` that of commits which revert cleanly on the
-    new end, ``pick`` that of those which pick cleanly on the old one. ``early_stop`` ends runs once their class is
-    clear, after what ``durations`` say. Without ``effect``, the factor between the figures of the two sides, a run
-    gives a bare verdict; with it a figure, whose logarithm has the standard deviation ``spread`` and grows by ``drift``
-    an hour. With ``second_step`` two commits make the change, half of the effect's logarithm each; a new kernel has
-    both. No trial is begun that would end later than ``budget_min`` after the first readings of the ends. Each of
-    ``hosts`` measures both ends, or, with ``kept_levels`` of earlier runs, one. The first host measures with so many
-    ``guests`` at the same time, and builds one kernel at a time. What is ``expected`` of levels is the search's. Ends
-    that are less than a factor of 2 apart are read in turn by the ``rule``. With ``no_change`` the range changes no
-    figure; with ``of_the_day`` it changes none either, and the ends differ all the same until the search begins.
+    - ``old_as_new``, ``new_as_old``, ``sticky``, ``skip``: rates of misleading runs of either side, of kernels that
+      mislead as a whole, and of commits that cannot be tested.
+    - ``relevant``: the share of commits that can matter. ``suspects``: how often suspicion is right. ``undo`` and
+      ``pick``: the shares of commits that revert cleanly on the new end, and pick cleanly on the old end.
+    - ``early_stop``: runs end once their side is clear, after the times of ``durations``.
+    - ``effect``: the factor between the figures of the two sides; without it, a run gives only a verdict. The logarithm
+      of a figure has the standard deviation ``spread`` and grows by ``drift`` per hour.
+    - ``second_step``: two commits make the change, half of the effect's logarithm each; a new kernel has both.
+    - ``budget_min``: no trial is begun that would end later than this after the first readings of the ends.
+    - ``hosts``: each host measures both ends, or only one with ``kept_levels`` of earlier runs. The first host measures
+      with so many ``guests`` at the same time, and builds one kernel at a time.
+    - ``expected``: what the search expects of levels. ``rule``: how ends that are less than a factor of 2 apart are
+      read in turn.
+    - ``no_change``: the range changes no figure. ``of_the_day``: it changes none either, but the ends differ until the
+      search begins.
     """
 
     old_as_new: float = 0.0
@@ -189,9 +197,9 @@ class Conditions:
 
     @property
     def ends_min(self) -> float:
-        """What it takes to build the ends, each on a host of its own if there are two, and to measure them on all.
+        """Minutes to build the ends, each on its own host if there are two hosts, and to measure them on all hosts.
 
-        Of two guests one measures the end that was built first while the other one is built.
+        If there are two guests, one measures the end that was built first while the other end is built.
         """
         durations, ends = self.durations, 1 if self.kept_levels else 2
         builds, trials = ends if self.hosts == 1 else 1, ends if self.guests == 1 else 1
@@ -205,10 +213,9 @@ class Conditions:
 
 @dataclass(slots=True, eq=False)
 class World:
-    """One truth; it answers trials and counts the minutes they take. Both ends have been read once, as ``start`` does.
+    """A simulated truth that answers trials and counts their minutes. Both ends have been read once, as in ``start``.
 
-    ``culprits`` are the commits that made a change, each with the probability that ``likely`` says, else any is as
-    likely as another.
+    ``culprits`` are the commits that made a change, drawn with the probabilities ``likely``, by default all equal.
     """
 
     graph: RangeGraph
@@ -244,17 +251,17 @@ class World:
         self.relevant[list(self.culprits)] = True
         has_all, build_min = self.graph.ancestors(self.graph.tip), rates.durations.build_most_min
         self._sides = {OLD_END: Verdict.OLD, self.graph.tip: Verdict.NEW}
-        # It built both ends, the new one last
+        # The host built both ends, the new one last
         self.here = SimulatedHost((~has_all, has_all), (build_min, build_min), dict(self._sides))
         self.suspects = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
             self.suspects[list(self.culprits)] = rng.random() < rates.suspects
-        # Commits that do not build or boot, alone and in runs along a segment; the new end is testable
+        # Commits that do not build or boot, single ones and runs along a segment; the new end is testable
         self.untestable = np.zeros(count, dtype=np.bool_)
         in_runs = rates.skip * count * SKIP_IN_RUNS_SHARE
         if in_runs < SKIP_RUN_COMMITS and rng.random() >= in_runs / SKIP_RUN_COMMITS:
-            in_runs = 0.0  # a short range seldom has a run at all; with one each time most of it would be untestable
+            in_runs = 0.0  # a short range seldom has a run at all; if it always had one, most of it would be untestable
         while np.count_nonzero(self.untestable) < in_runs:
             start = int(rng.integers(count))
             members, place = self.graph.members(start), self.graph.position[start]
@@ -271,15 +278,15 @@ class World:
 
     @property
     def minutes(self) -> float:
-        """The clock of the host that is at work."""
+        """The clock of the host that is at work, in minutes."""
         return self.here.minutes
 
     def further_hosts(self) -> Iterator[SimulatedHost]:
-        """Those that have measured the ends, too; the second one built one of them."""
+        """Yield the hosts after the first, which have measured the ends, too; the second one built one of them."""
         first = self.here
         for number in range(1, self.conditions.hosts):
             idle_min = 0.0 if number == 1 else self.conditions.durations.build_most_min
-            # It was given the kernels of both ends, and began its first build while others built these
+            # The host was given the kernels of both ends, and began its first build while others built these
             self.here = host = SimulatedHost((), (), dict(self._sides), ahead_min=idle_min, name=str(number + 1))
             if self.conditions.levels is not None:
                 host.offset = float(self.rng.normal(0.0, _HOSTS_APART))
@@ -288,25 +295,25 @@ class World:
         self.here = first
 
     def further_guests(self) -> Iterator[SimulatedHost]:
-        """The other guests of the first host: what was measured on it is theirs, too."""
+        """Yield the other guests of the first host, to which all that was measured on it belongs, too."""
         for _ in range(1, self.conditions.guests):
             yield replace(self.here)
 
     def is_right(self, commit: int) -> bool:
-        """Whether a commit is the first new one: its kernel is, and those of its parents are not."""
+        """Whether a commit is the first new one: its kernel has all changes, those of its parents do not."""
         first = self._share(commit, Kernel.COMMIT) == 1 and not self.conditions.changes_nothing
         return first and all(self._share(parent, Kernel.COMMIT) < 1 for parent in self.graph.parents[commit])
 
     def measure_end(self, side: Verdict) -> Reading:
-        """The reading of one more whole run of an end."""
+        """Measure an end once more, in a whole run."""
         self.here.minutes += self.conditions.durations.setup_min
         commit = OLD_END if side is Verdict.OLD else self.graph.tip
         return self._run(commit, Kernel.COMMIT, misleads=False, whole=True)
 
     def measure_both_ways(self) -> tuple[Reading, ...]:
-        """The readings of both ends with a short fill, too, where that is tried and there is time for it.
+        """Measure both ends with a short fill, too, if that is part of the conditions and there is time for it.
 
-        It is harmless here.
+        A short fill does not change the figures here.
         """
         conditions = self.conditions
         took_min = conditions.durations.both_ways_min
@@ -322,11 +329,11 @@ class World:
 
     @property
     def left_min(self) -> float:
-        """How many minutes are left."""
+        """The minutes left of the budget."""
         return self.conditions.budget_min - self.minutes
 
     def costs(self, usual: Costs) -> Costs:
-        """The same with what builds took on this host so far; a kernel that was built needs none."""
+        """Return the costs with the build times of this host so far; a kernel that was built needs no build."""
         build_min = fmean(self.here.builds_min) if self.here.builds_min else usual.build_min
         builds_min = np.full(len(self.graph), build_min)
         builds_min[[commit for commit, kernel in self.built if kernel is Kernel.COMMIT]] = 0.0
@@ -334,9 +341,9 @@ class World:
         return replace(usual, build_min=build_min, builds_min=builds_min, build_spare=spare)
 
     def measure(self, commit: int, *, whole: bool, beside: Sequence[int] = ()) -> Reading | None:
-        """The reading of a run of a commit; None when it cannot be tested.
+        """Measure a commit; None if it cannot be tested.
 
-        A whole one may end once it is clear of a whole run of one ``beside`` it that is on the other side.
+        A whole run may end once it is clear of a whole run, on the other side, of a commit of ``beside``.
         """
         self._build(commit, Kernel.COMMIT, commit)
         self.here.minutes += self.conditions.durations.setup_min
@@ -349,9 +356,9 @@ class World:
     def measure_undone(
         self, commit: int, kernel: Kernel, *, whole: bool = True, beside_end: bool = True
     ) -> Reading | None:
-        """The reading of a run of an end without a commit, or with it; None, at no cost, when it cannot be had.
+        """Measure an end without a commit, or with it; None, at no cost, if it cannot be built.
 
-        A whole one may end once it is clear of the end's whole run, if that is asked for.
+        A whole run may end once it is clear of the end's whole run, if ``beside_end``.
         """
         if (self._no_pick if kernel is Kernel.PICKED else self._no_undo)[commit]:
             return None
@@ -362,9 +369,9 @@ class World:
         return self._run(commit, kernel, misleads=bool(self._undone_mislead[commit]), whole=whole, beside=sides)
 
     def _first_ends(self) -> tuple[Reading, Reading]:
-        """Readings of both ends that differ as expected, without which no search begins; they make the line.
+        """Read both ends until they differ as expected, without which no search begins, and set the threshold.
 
-        A verdict on an end by itself says nothing: it is what the words mean.
+        Without figures, a verdict on an end says nothing: the ends define what the verdicts mean.
         """
         old_end, new_end = (OLD_END, Kernel.COMMIT), (self.graph.tip, Kernel.COMMIT)
         if self.conditions.levels is None:
@@ -373,14 +380,15 @@ class World:
             old, new = (self._figure(share) for share in (0.0, 1.0))
             if new > old or new > old - LARGE:
                 break
-        # Beside the new end's level, as the line of `start` is once a level between the ends is known
+        # If there is a level between the ends, the threshold is nearer to the new end, as that of `start` is once the
+        # level is known
         self.here.line, host = old + (new - old) * (0.75 if self.conditions.second_step else 0.5), self.here.name
         return Reading(*old_end, Verdict.OLD, old, host=host), Reading(*new_end, Verdict.NEW, new, host=host)
 
     def tell_ends(self, longest_min: float) -> PairsTell | None:
-        """Read both ends in turn until it is known whether they differ; None where the time is over before that.
+        """Read both ends in turn until it is known whether they differ; None if the time is over before that.
 
-        Where nothing changed and they differ by chance, the end that looks better is the new one.
+        If nothing changed and the ends differ by chance, the end that looks better is taken to be the new one.
         """
         host = self.here
         scores = [score for _, score in host.in_turn]
@@ -399,7 +407,7 @@ class World:
         return word
 
     def _share(self, commit: int, kernel: Kernel) -> float:
-        """The share of all changes that a kernel has."""
+        """The share of all changes that a kernel contains."""
         if kernel is Kernel.PICKED and self._picked_in_vain[commit]:
             return 0.0
         return float(new_under(self.graph, commit, kernel, np.array(self.culprits)).mean())
@@ -407,7 +415,7 @@ class World:
     def _run(
         self, commit: int, kernel: Kernel, *, misleads: bool, whole: bool, beside: Set[Verdict] = frozenset()
     ) -> Reading:
-        """The reading of a run that is held against whole ones, if there are any, of the sides ``beside``."""
+        """Run a kernel; a whole run ends early if it can be compared with a whole run of another side in ``beside``."""
         rates, durations, here = self.conditions, self.conditions.durations, self.here
         share = self._share(commit, kernel)
         if misleads:
@@ -434,13 +442,13 @@ class World:
             here.whole[commit] = verdict
         if not is_whole or figure is None:
             return Reading(commit, kernel, verdict, full=whole or is_whole, hour=hour, host=here.name)
-        if 0 < share < 1:  # a level between: once it says nothing, then its side counts
+        if 0 < share < 1:  # a level in between: the first reading says nothing, later ones count by their side
             figure, verdict = None, verdict if (commit, kernel) in self._between else Verdict.MEASURED
             self._between.add((commit, kernel))
         return Reading(commit, kernel, verdict, figure, hour=hour, host=here.name)
 
     def _figure(self, share: float) -> float:
-        """The score of a run, on the host that is at work, of a kernel that has this share of the changes."""
+        """The score of a run, on the host that is at work, of a kernel with this share of the changes."""
         if (levels := self.conditions.levels) is None:
             raise RuntimeError("no figure in a world of verdicts")
         if self.conditions.no_change or (self.conditions.of_the_day and self._is_searching):
@@ -450,9 +458,9 @@ class World:
         return self.here.offset + centre + levels.new.spread * float(self.rng.standard_t(4)) + drift
 
     def _build(self, commit: int, kernel: Kernel, tree: int) -> None:
-        """A kernel that was built is kept; else the sources go from the last tree to this one.
+        """Build a kernel, unless it was built before; the sources change from the last tree to this one.
 
-        What differs is made again, and compiled unless a tree had it that was built before.
+        Objects that differ are made again; they are compiled unless an earlier tree had them.
         """
         self._is_searching = True
         if (commit, kernel) in self.built:
@@ -462,9 +470,9 @@ class World:
         made = compiled = 1.0
         if here.trees:
             made = self._apart(has ^ here.trees[-1])
-            # ccache lacks what differs from each tree that was built before. Of the nearest tree of older commits, and
-            # of the nearest other one, both have what a commit makes again in common with the other as far as their
-            # commits are the same; else what they make again is independent.
+            # ccache lacks what differs from every tree that was built before. Two of these trees are considered: the
+            # nearest one of older commits, and the nearest other one. As far as the same commits separate both from
+            # this tree, both lack the same objects; otherwise what they lack is independent.
             sides: tuple[list[Mask], list[Mask]] = ([], [])
             for built in here.trees:
                 sides[bool((built & ~has).any())].append(built ^ has)
