@@ -1,1 +1,1 @@
-"""Figures to verdict."""
+"""From figures to verdicts."""

@@ -1,8 +1,8 @@
-"""Where a series of figures changed its level, by a test whose rate of false alarms is stated (docs/nightly.md).
+"""Find where a series of figures changed its level, by a test with a stated rate of false alarms (docs/nightly.md).
 
 Circular binary segmentation (Olshen and others, Biostatistics 2004, 5:557) on ranks, against random orders of the same
-series: exact for any distribution of the noise, ties and outliers included. Each change is tested again between its
-own neighbours, and the parts are searched in turn.
+series: exact for any distribution of the noise, ties and outliers included. Each change is tested again between its own
+neighbours, and the parts are searched in turn.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from bisector.core.json_keys import Key
 Floats = npt.NDArray[np.float64]
 
 ALPHA = 0.01
-LEAST = 3  # figures that make a level; two in a row are not rare among many
+LEAST = 3  # the fewest figures that make a level; two in a row are not rare among many
 _ORDERS = 999
-_SEED = 20170727  # the same history always shows the same changes
+_SEED = 20170727  # fixed, so that the same history always shows the same changes
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """A change of level, which begins with the figure ``at`` this place from 0."""
+    """A change of level; ``at`` is the place of the new level's first figure, from 0."""
 
     at: int
     before: Annotated[float, Key("from"), "median of the values before it"]
@@ -34,7 +34,7 @@ class LevelChange:
 
 
 def changes(figures: Floats) -> tuple[LevelChange, ...]:
-    """Every change of level in a series, oldest first; figures are positive."""
+    """Return every change of level in a series, oldest first; figures are positive."""
     series = np.asarray(figures, dtype=np.float64)
     found = _search(series, 0, np.random.default_rng(_SEED))
     places = sorted(found)
@@ -46,7 +46,8 @@ def changes(figures: Floats) -> tuple[LevelChange, ...]:
         places.remove(worst)
     placed = {}
     for place, start, end in _windows(series, places):
-        # Where one change divides the stretch best; the search has looked for the two ends of a level at once
+        # The place at which a single change divides the stretch best: the search looked for both ends of a level at
+        # once
         ranks = _ranks(series[start:end])
         lengths = np.arange(LEAST, len(ranks) - LEAST + 1)
         sums = np.cumsum(ranks - ranks.mean())[lengths - 1]
@@ -60,7 +61,7 @@ def changes(figures: Floats) -> tuple[LevelChange, ...]:
 
 
 def _windows(series: Floats, places: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Each place with the places before and after it."""
+    """Yield each place with its neighbouring places, or the ends of the series."""
     edges = [0, *places, len(series)]
     yield from zip(places, edges, edges[2:], strict=False)
 
@@ -70,12 +71,12 @@ def _neighbours(series: Floats, places: list[int]) -> list[tuple[Floats, Floats]
 
 
 def _search(series: Floats, offset: int, random: np.random.Generator) -> dict[int, float]:
-    """The places where levels begin, with their p-values, in a series and in its parts."""
+    """Return the places where levels begin, with their p-values, in a series and in its parts."""
     if len(series) < 2 * LEAST:
         return {}
     ranks = _ranks(series)
     statistic, start, end = _largest(ranks)
-    reached = 1  # the share of random orders that reach it, the given one included, is p
+    reached = 1  # p is the share of orders that reach it, the given order included
     for _ in range(_ORDERS):
         reached += _largest(random.permutation(ranks))[0] >= statistic
         if reached > ALPHA * (_ORDERS + 1):
@@ -88,14 +89,14 @@ def _search(series: Floats, offset: int, random: np.random.Generator) -> dict[in
 
 
 def _largest(ranks: Floats) -> tuple[float, int, int]:
-    """The largest standardised deviation of a stretch's ranks from the rest's, and the stretch [start, end)."""
+    """Return the stretch [start, end) whose ranks deviate most from the rest's, after its standardised deviation."""
     count = len(ranks)
     sums = np.concatenate(([0.0], np.cumsum(ranks - ranks.mean())))
     deviation = np.abs(sums[None, :] - sums[:, None])
     place = np.arange(count + 1)
     length = place[None, :] - place[:, None]
     allowed = (length >= LEAST) & (length <= count - LEAST)
-    # A level has to be long enough on either side of the stretch, too, unless there is none.
+    # The levels on both sides of the stretch, if any, have to be long enough, too.
     allowed &= ((place == 0) | (place >= LEAST))[:, None] & ((place == count) | (place <= count - LEAST))[None, :]
     variance = np.where(allowed, length * (count - length), 1) / count * ranks.var(ddof=1)
     standardised = np.where(allowed, deviation / np.sqrt(np.maximum(variance, 1e-12)), 0.0)
@@ -105,7 +106,7 @@ def _largest(ranks: Floats) -> tuple[float, int, int]:
 
 
 def _two_sample_p(one: Floats, other: Floats) -> float:
-    """The Mann-Whitney test of two neighbours, two-sided, by random orders."""
+    """The two-sided p-value of the Mann-Whitney test of two neighbours, by random orders."""
     ranks = _ranks(np.concatenate((one, other)))
     centred = ranks - ranks.mean()
     seen = abs(centred[: len(one)].sum())
@@ -115,7 +116,7 @@ def _two_sample_p(one: Floats, other: Floats) -> float:
 
 
 def _ranks(series: Floats) -> Floats:
-    """Ranks from 1; equal figures share their mean rank."""
+    """The ranks of a series, from 1; equal figures share their mean rank."""
     _, inverse, counts = np.unique(series, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     ranks: Floats = (last - (counts - 1) / 2.0)[inverse]

@@ -1,9 +1,9 @@
 """Whether two kernels differ in a figure, and by how much, from blocks in which each was measured once.
 
-A block gives one number, d = ln(other / first): what drifts over hours is in both figures, and leaves their
-difference. Student's t decides; a permutation test within blocks (Fisher 1935, 21) and the Hodges-Lehmann estimate
-(1963, 34:598) stand beside it. Families: Holm (1979, 6:65), Benjamini and Hochberg (1995, 57:289). Two setups: Welch
-(1947, 34:28).
+A block gives one number, d = ln(other / first): a drift over hours is in both figures, and leaves their difference
+unchanged. Student's t decides; a permutation test within blocks (Fisher 1935, 21) and the Hodges-Lehmann estimate
+(1963, 34:598) are shown beside it. Families of tests: Holm (1979, 6:65), Benjamini and Hochberg (1995, 57:289). Two
+setups: Welch (1947, 34:28).
 """
 
 import math
@@ -25,22 +25,23 @@ Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 ALPHA = 0.05
-# What a lone interval is made with that ends a comparison once it is narrow: by chance that is sooner when the spread
-# looks smaller than it is. With 5 % up to 7.3 % alarm without a difference, with 4 % from 4.05 to 5.98 %, whatever the
-# noise is (100,000 simulated comparisons for each of 15). Where several have to be narrow at once, 4.9 to 5.9 % do.
+# The alpha of a single interval that ends a comparison once it is narrow, which happens sooner by chance if the spread
+# looks smaller than it is. With 5 %, up to 7.3 % of comparisons raise an alarm without a difference; with 4 %, from
+# 4.05 to 5.98 %, whatever the noise is (100,000 simulated comparisons for each of 15). If several intervals have to be
+# narrow at once, 5 % gives 4.9 to 5.9 %.
 LOOKED_ALPHA = 0.04
-DELTA = 0.05  # the band of "the same", as bisect.least_effect has it by the host's clock
-LOOKS = (6, 9, 12, 20)  # blocks after which --until looks at the widths; the last one ends it
-MOST_BLOCKS = 1000  # that are told to tell
+DELTA = 0.05  # the band of "the same", the default of bisect.least_effect by the host's clock
+LOOKS = (6, 9, 12, 20)  # blocks after which --until looks at the widths of intervals; the last look ends the comparison
+MOST_BLOCKS = 1000  # the largest number of blocks that a hint names
 _ENUMERATED_BLOCKS = 16
 _DRAWS = 20_000
-_SEED = 19350101  # equal figures have equal p-values
+_SEED = 19350101  # fixed, so that equal figures have equal p-values
 _ROUNDING = 1e-12
 _LARGEST_LOG = math.log(np.finfo(np.float64).max)
 
 
 class Outcome(StrEnum):
-    """What is said of a kernel against the first one."""
+    """The conclusion about a kernel, compared with the first one."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -49,7 +50,7 @@ class Outcome(StrEnum):
 
 
 class Scale(StrEnum):
-    """What is computed with: ratios, or where a figure is zero or negative, differences."""
+    """The scale of an effect: ratios, or differences if a figure is zero or negative."""
 
     RATIO = "ratio"
     DIFFERENCE = "difference"
@@ -57,10 +58,11 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How a figure differs from the first kernel's; ``mean``, ``spread`` and ``median`` are of d, one of each block.
+    """The difference of a figure from the first kernel's, by d of each block.
 
     d is the logarithm of the ratio, or the difference in the metric's unit. ``spread`` is its standard deviation, NaN
-    of one block; ``base`` is the first kernel's mean figure, and ``alpha`` what the interval leaves out.
+    for a single block; ``median`` is the Hodges-Lehmann estimate of d. ``base`` is the first kernel's mean figure, and
+    ``alpha`` the error probability of the interval.
     """
 
     scale: Annotated[Scale, "whether what follows are ratios, or differences where a value is zero or negative"]
@@ -79,11 +81,11 @@ class Effect:
 
     @property
     def half_width(self) -> float:
-        """Half of the interval of d, infinite of one block."""
+        """Half of the width of the interval of d; infinite for a single block."""
         return self.half_width_after(self.blocks)
 
     def half_width_after(self, blocks: int, family: int = 1) -> float:
-        """What half of the interval would be after so many blocks that spread as these do, for so many tests."""
+        """Half of the width after ``blocks`` blocks with the same spread, in a family of so many tests."""
         if self.blocks < 2:  # noqa: PLR2004 - one number has no spread
             return math.inf
         return quantile(1 - self.alpha / family, blocks - 1) * self.spread / math.sqrt(blocks)
@@ -97,7 +99,7 @@ class Effect:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """In which the true ratio or difference lies, 95 times of 100."""
+        """The interval that holds the true ratio or difference, 95 times of 100."""
         return self._shown(self.mean - self.half_width), self._shown(self.mean + self.half_width)
 
     @property
@@ -116,7 +118,7 @@ class Effect:
         return self._shown(self.median)
 
     def band(self, delta: float) -> float:
-        """How far d may be from 0 to be the same within ``delta``, a share of the first kernel's figure."""
+        """The largest distance of d from 0 that is the same within ``delta``, a share of the first kernel's figure."""
         return math.log1p(delta) if self.scale is Scale.RATIO else delta * abs(self.base)
 
     def is_within(self, delta: float) -> bool:
@@ -124,7 +126,7 @@ class Effect:
         return abs(self.mean) + self.half_width <= self.band(delta) * (1 + _ROUNDING)
 
     def is_narrow(self, delta: float) -> bool:
-        """Whether the interval is as narrow as the band is; where it lies makes no difference."""
+        """Whether the interval is at most as wide as the band, wherever it lies."""
         return self.half_width <= self.band(delta) * (1 + _ROUNDING)
 
     def _shown(self, value: float) -> float:
@@ -136,9 +138,9 @@ def _ratio(log: float) -> float:
 
 
 def effect(first: Sequence[float], other: Sequence[float], alpha: float = ALPHA) -> Effect:
-    """The figures of two kernels, block by block; ratios if all of them are above zero.
+    """Return the effect from the figures of two kernels, block by block: ratios if all figures are above zero.
 
-    Raises :class:`ValueError` for a figure that is not finite, for no block, and for rows of different lengths.
+    Raises :class:`ValueError` if a figure is not finite, if there is no block, or if the rows differ in length.
     """
     before, after = (np.asarray(row, dtype=np.float64) for row in (first, other))
     if before.shape != after.shape or not before.size or not np.all(np.isfinite([before, after])):
@@ -149,9 +151,9 @@ def effect(first: Sequence[float], other: Sequence[float], alpha: float = ALPHA)
 
 
 def geometric_mean(rows: Iterable[Mapping[int, float]], alpha: float = ALPHA) -> Effect | None:
-    """The mean over rows, each of which has a d for some rounds: of the rounds that all rows have, the mean of each.
+    """Return the effect of the mean of d over all rows, from the rounds that all rows have; a row has d by round.
 
-    None without a row, or without a round that all of them have.
+    None if there is no row, or no round that all of them have.
     """
     found = tuple(rows)
     rounds = sorted(set.intersection(*map(set, found))) if found else []
@@ -162,7 +164,7 @@ def geometric_mean(rows: Iterable[Mapping[int, float]], alpha: float = ALPHA) ->
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """How far an effect on one setup is from that on another: the difference of both means of d, and Welch's test."""
+    """The difference of the effects on two setups: of both means of d, with Welch's test."""
 
     mean: float
     half_width: float
@@ -182,19 +184,19 @@ class Contrast:
     def estimate(
         self,
     ) -> Annotated[float, "its ratio to the first kernel there, divided by that on the first stack"]:
-        """The ratio of both ratios."""
+        """The ratio of the ratios on both setups."""
         return _ratio(self.mean)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """In which the true one lies, 95 times of 100."""
+        """The interval that holds the true ratio of both ratios, 95 times of 100."""
         return _ratio(self.mean - self.half_width), _ratio(self.mean + self.half_width)
 
 
 def contrast(one: Effect, other: Effect) -> Contrast | None:
-    """Of two ratios, each with blocks of its own; the degrees of freedom are rounded down (Welch 1947).
+    """Return the contrast of two ratios, each with blocks of its own; degrees of freedom are rounded down (Welch 1947).
 
-    None of differences, of one block, and where neither of both spreads, so that nothing is known of the noise.
+    None for differences, for a single block, and if neither effect has any spread, because the noise is then unknown.
     """
     if {one.scale, other.scale} != {Scale.RATIO} or min(one.blocks, other.blocks) < 2:  # noqa: PLR2004 - as above
         return None
@@ -208,10 +210,10 @@ def contrast(one: Effect, other: Effect) -> Contrast | None:
 
 
 def factor_between(before: Sequence[float], after: Sequence[float]) -> Factor | None:
-    """How many times the values of ``before`` those of ``after`` are, which are above zero; None without either."""
+    """Return the ratio of ``after`` to ``before``, whose values are above zero; None if either is empty."""
     if not (before and after):
         return None
-    # Each side against 1, so that what they are apart is the ratio of both.
+    # Each side is compared with 1, so that their difference is the logarithm of the ratio of both.
     old, new = (effect([1.0] * len(one), one) for one in (before, after))
     found = contrast(new, old)
     return Factor.of_logs(new.mean - old.mean, found.half_width if found is not None else math.inf)
@@ -225,18 +227,21 @@ def _effect(d: Floats, scale: Scale, base: float, alpha: float) -> Effect:
     mean, spread = map(float, moments(d))
     count = int(d.size)
     exact = exact_p(d) if count > 1 else 1.0
-    # Figures that a counter rounds may be alike in each block: t has no noise then, the permutations count.
+    # Figures that a counter rounds may be equal in each block: t has no noise then, and the permutations decide.
     p = exact
     if spread != 0:
         is_known = not math.isnan(spread) and mean != 0
         p = _of_alpha(p_value(mean / (spread / math.sqrt(count)), count - 1) if is_known else 1.0, alpha)
     one, other = np.triu_indices(d.size)
-    walsh = float(np.median((d[one] + d[other]) / 2))  # of the means of all pairs of numbers, each with itself included
+    walsh = float(np.median((d[one] + d[other]) / 2))  # means of all pairs, each number also paired with itself
     return Effect(scale, count, mean, spread, walsh, p, exact, base, alpha)
 
 
 def moments(d: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation along the last axis; the deviation of one number is NaN, and rounding has none."""
+    """Return mean and standard deviation along the last axis.
+
+    The deviation of one number is NaN; deviations that rounding may explain are 0.
+    """
     mean = d.mean(axis=-1)
     if d.shape[-1] == 1:
         return mean, np.full_like(mean, math.nan)
@@ -245,31 +250,31 @@ def moments(d: Floats) -> tuple[Floats, Floats]:
 
 
 def exact_p(d: Floats) -> float:
-    """How often the mean would be as far from 0 if the labels within each block were drawn again, both ways.
+    """The share of sign changes within blocks with which the mean would be as far from 0, on either side.
 
-    All 2^n ways are counted up to 16 blocks; of more, 20,000 are drawn and the one that was seen is added.
+    All 2^n sign changes are counted up to 16 blocks; for more, 20,000 are drawn and the observed one is added.
     """
     seen = abs(float(d.sum())) - _ROUNDING * float(np.abs(d).sum())
     if d.size > _ENUMERATED_BLOCKS:
         return float((1 + np.count_nonzero(np.abs(_drawn_signs(d.size) @ d) >= seen)) / (_DRAWS + 1))
-    sums = d[:1]  # with the first sign turned, too, each sum would only be there twice
+    sums = d[:1]  # turning the first sign, too, would only repeat each sum
     for one in d[1:]:
         sums = np.concatenate((sums + one, sums - one))
     return float(np.count_nonzero(np.abs(sums) >= seen) / sums.size)
 
 
-@cache  # a comparison has hundreds of figures, and to draw takes longer than to count
+@cache  # a comparison has hundreds of figures, and drawing takes longer than counting
 def _drawn_signs(blocks: int) -> Floats:
     tosses = np.random.default_rng(_SEED).integers(0, 2, size=(_DRAWS, blocks))
     return np.asarray(2 * tosses - 1, dtype=np.float64)
 
 
-# From effects to what is said
+# From effects to conclusions
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is said of an effect in its family: Holm's p-value, one of the four outcomes, and what goes with it."""
+    """The conclusion about an effect in its family: Holm's p-value, one of the four outcomes, and details."""
 
     outcome: Annotated[Outcome, "what is said of it; `null` of a row that does not decide"]
     adjusted_p: float
@@ -281,7 +286,7 @@ class Decision:
 
 
 def decide(effects: Sequence[tuple[Effect, Better]], delta: float = DELTA) -> tuple[Decision, ...]:
-    """What is said of each, as one family of tests: none of them is false with more than 5 % together."""
+    """Return the conclusion about each effect, as one family of tests: with 95 % confidence none of them is false."""
     found = []
     for (one, better), p in zip(effects, holm([one.p for one, _ in effects]), strict=True):
         if p <= ALPHA:
@@ -295,7 +300,7 @@ def decide(effects: Sequence[tuple[Effect, Better]], delta: float = DELTA) -> tu
 
 
 def blocks_to_tell(one: Effect, delta: float = DELTA, family: int = 1) -> int | None:
-    """After how many blocks it would be clear, if mean and spread stayed what they are; None above a thousand."""
+    """After how many blocks the effect would be clear with the same mean and spread; None above a thousand."""
 
     def tells(blocks: int) -> bool:
         differs = one.half_width_after(blocks, family) < abs(one.mean)
@@ -313,13 +318,13 @@ def blocks_to_tell(one: Effect, delta: float = DELTA, family: int = 1) -> int | 
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Adjusted so that all that are at most 5 % are true together, 95 times of 100 (Holm 1979)."""
+    """Return p-values adjusted so that those of at most 5 % are all true together, 95 times of 100 (Holm 1979)."""
     p = np.sort(np.asarray(p_values, dtype=np.float64))
     return _adjusted(p_values, np.maximum.accumulate(p * (p.size - np.arange(p.size))))
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Adjusted so that of those that are at most 5 %, 5 % are expected to be false (Benjamini and Hochberg 1995)."""
+    """Return p-values adjusted so that 5 % of those of at most 5 % are false (Benjamini and Hochberg 1995)."""
     p = np.sort(np.asarray(p_values, dtype=np.float64))
     return _adjusted(p_values, np.minimum.accumulate((p * p.size / np.arange(1, p.size + 1))[::-1])[::-1])
 
@@ -334,10 +339,10 @@ def _adjusted(p_values: Sequence[float], stepped: Floats) -> tuple[float, ...]:
 
 
 def least_exact_p(blocks: int) -> float:
-    """What the permutations give at best: 2 of 2^n, 6.2 % of five blocks and 3.1 % of six."""
+    """The least p-value that the permutations can give: 2 of 2^n, 6.2 % for five blocks and 3.1 % for six."""
     return min(1.0, 2.0 ** (1 - blocks))
 
 
 def blocks_for_exact(family: int) -> int:
-    """From how many blocks on the permutations can reach 5 % in a family of so many tests, by Holm: 6, of 4 tests 8."""
+    """The least number of blocks with which permutations can reach 5 % in a family, by Holm: 6, for 4 tests 8."""
     return 1 + math.ceil(math.log2(max(1, family) / ALPHA))

@@ -1,8 +1,8 @@
-"""When a run may end before its time, because its side of the threshold is clear; pure (docs/method-evidence.md).
+"""When a run may end early, because its side of the threshold is clear; pure (docs/method-evidence.md).
 
-A run that an answer rests on is held against the whole run of the other kernel, too, piece by piece at the same
-moments: Student's t of ten pieces puts them a factor of 1.25 apart, in all looks together (Bonferroni). An end whose
-cache was filled in another way is held against its own whole run, by two one-sided tests (Schuirmann 1987). No run is
+A run that an answer rests on is also compared with the whole run of the other kernel, piece by piece at the same
+moments: Student's t over ten pieces puts them a factor of 1.25 apart, in all looks together (Bonferroni). A run of an
+end after a short fill is compared with the end's own whole run, by two one-sided tests (Schuirmann 1987). No run is
 called slow before all known fast runs had become fast, and some time more (:func:`guard_s`), since a kernel that takes
 its time to become fast looks like a slow one until then.
 """
@@ -22,24 +22,25 @@ from bisector.search.difference import quantile
 from bisector.workload.base import RunProgress
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-# Seconds of a job's own time, and what it had done by then; both grow.
+# Seconds of a job's own time, and the work that it had done by then; both grow.
 Course: TypeAlias = tuple[Floats, Floats]
 
 _PIECES, _BATCHES_OF_A_PIECE = 10, 3
 _LEAST_FACTOR = 1.25
-# From which share of a run on it is looked at, after each batch; how many looks that are; and their two-sided error.
-# Two one-sided tests of a twentieth are an interval of a tenth.
+# The share of a run after which it is looked at, after each batch; the number of looks; and their two-sided error. Two
+# one-sided tests of a twentieth are an interval of a tenth.
 _APART_FROM, _APART_LOOKS, _APART_ERROR = 1 / 2, 45, 1e-3
 _ALIKE_FROM, _ALIKE_LOOKS, _ALIKE_ERROR = 1 / 3, 60, 1e-1
-# What did next to nothing in a piece is not infinitely far away: this share of the larger value is the least.
+# A job that did next to nothing in a piece is not infinitely far away: the least value is this share of the larger one.
 _LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """A whole run to be clear of, or alike: of the commit ``sha``, on the better side of the threshold or not.
+    """The whole run that another run is compared with, of the commit ``sha``.
 
-    ``rates`` are those of its jobs (or of what they amount to) in batches of ``batch_s``.
+    ``is_better`` tells whether it is on the better side of the threshold. ``rates`` has the rates of its jobs, or the
+    one rate that they amount to, in batches of ``batch_s`` seconds.
     """
 
     sha: str
@@ -48,7 +49,7 @@ class Counterpart:
     rates: tuple[tuple[float, ...], ...]
 
     def apart(self, courses: Sequence[Course], at_s: float, runtime_s: float) -> float | None:
-        """By what factor at least a run that has come so far is above this one, or below it: then less than 1.
+        """Return the least factor by which a run that has come so far is above this one; below 1 if it is below it.
 
         None while they are not clear of each other.
         """
@@ -60,7 +61,7 @@ class Counterpart:
         return math.exp(math.copysign(least, mean)) if least > math.log(_LEAST_FACTOR) else None
 
     def alike(self, courses: Sequence[Course], at_s: float, runtime_s: float, most: float) -> float | None:
-        """By what factor a run that has come so far differs from this one, when that is within ``most`` either way.
+        """Return the factor by which a run that has come so far differs from this one, if within ``most`` either way.
 
         None while that is not clear.
         """
@@ -72,7 +73,7 @@ class Counterpart:
         return math.exp(mean) if largest < math.log(most) else None
 
     def _mean_and_error(self, courses: Sequence[Course], at_s: float, first_s: float) -> tuple[float, float] | None:
-        """The mean of the ten d, and its standard error; None where there are none yet, or none any more."""
+        """The mean of d over the ten pieces and its standard error; None before ten pieces and after this run's end."""
         length_s = _BATCHES_OF_A_PIECE * self.batch_s
         grid = at_s - length_s * np.arange(_PIECES, -1, -1.0)
         mine = [
@@ -95,14 +96,14 @@ class Counterpart:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """The whole run of the same kernel, and the factor by which a run may differ from it."""
+    """The whole run of the same kernel, and the largest factor by which a run may differ from it."""
 
     run: Counterpart
     most: float
 
 
 def _done(grid: Floats, course: Course) -> Floats:
-    """What had been done by each moment of a grid."""
+    """The work that had been done by each moment of a grid."""
     times, done = (np.concatenate(([0.0], one)) for one in course)
     return np.interp(grid, times, done)
 
@@ -113,24 +114,25 @@ _BATCHES = 6
 _ERRORS = 4.0
 _WINDOWS_ABOVE = 2
 _WINDOWS_BELOW = 3
-# What is called slow has to be so by more than the noise of a batch: by this factor.
+# A run that is called slow has to be so by more than the noise of a batch: by this factor.
 _CLEARLY = 1.5
 _GUARD_SPARE = 1.3
-# A run that became fast this much sooner than the slowest one does not tell how long that may take.
+# A run that became fast this much sooner than the slowest one does not show how long it may take.
 _COMPARABLE = 0.5
 _WHOSE = {WORST: "every job", SUM: "the sum over jobs", MEAN: "the mean over jobs"}
-# A status that comes later than this many batches says that the guest or its host stood still.
+# A status that comes later than this many batches shows that the guest or its host stood still.
 _LATE = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
-    """The line that a run is held against, its whole length, and from when on it may be called slow (None: never).
+    """The threshold that a run is judged by, its length, and when it may be called slow at the earliest (None: never).
 
-    ``threshold`` is a value of the objective, whose metric is a rate that is reported while a run lasts. With
-    ``counterparts`` a run has to be clear of the first one that is on the other side of the line, too: an answer may
-    rest on it. With ``alike`` it has to measure what a run of the same kernel did. Where the steady part of a run
-    decides, no run is called anything before the ends' whole runs were ``steady_s`` seconds old, and steady.
+    ``threshold`` is a value of the objective, whose metric is a rate that is reported during a run. With
+    ``counterparts``, a run also has to be clear of the first of them on the other side of the threshold, so that an
+    answer may rest on it. With ``alike``, it has to measure the same as a run of the same kernel. If the steady part of
+    a run decides, no run is called anything before it is ``steady_s`` seconds old, the age at which the ends' whole
+    runs were steady.
     """
 
     threshold: float
@@ -143,28 +145,27 @@ class StopRule:
 
     @property
     def batch_s(self) -> float:
-        """How often fio is to report, and the piece of a run that one figure is made of."""
+        """The interval at which fio reports, and the length of the piece of a run that gives one figure, in seconds."""
         return batch_s(self.runtime_s)
 
     @property
     def window_s(self) -> float:
-        """What a mean and its standard error are made of."""
+        """The length of the part of a run that gives a mean and its standard error, in seconds."""
         return _BATCHES * self.batch_s
 
     @property
     def whose(self) -> str:
-        """Whose value is held against the line, for a person."""
+        """Whose value is compared with the threshold, for a person."""
         return _WHOSE.get(self.objective.over, f"job {self.objective.over}")
 
     def met_by(self, jobs: Sequence[RunProgress]) -> EarlyStop | None:
-        """Whether a run may end now, given what its jobs have done so far; None: go on.
+        """Return how a run may end now, given what its jobs have done so far; None if it goes on.
 
-        *Above*: in two windows one after the other every job's mean less four standard errors is above the threshold;
-        or every job has done what the threshold asks of the whole run. *Not above*: from the guard on, in three
-        windows one after the other the same job's mean with four standard errors is below two thirds of the threshold.
-        A window in which fio did not report in time says nothing. Where the objective makes one value of several jobs,
-        or is of one of them, that takes the place of every job. What a run has done in all tells nothing of its steady
-        part.
+        *Above*: in two consecutive windows every job's mean less four standard errors is above the threshold; or every
+        job has done what the threshold asks of the whole run, unless the steady part decides, about which the work done
+        in all says nothing. *Not above*: from the guard on, in three consecutive windows the same job's mean with four
+        standard errors is below two thirds of the threshold. A window in which fio did not report in time says nothing.
+        If the objective makes one value of several jobs, or is of one of them, this value takes the place of every job.
         """
         if not jobs or not all(job.at_s for job in jobs) or not (deciding := _deciding(self.objective, jobs)):
             return None
@@ -177,7 +178,7 @@ class StopRule:
         return self._held(stop, courses) if stop is not None else None
 
     def _held(self, stop: EarlyStop, courses: Sequence[Course]) -> EarlyStop | None:
-        """The same where the run is clear of its counterpart, or like that of the same kernel, too."""
+        """Return ``stop`` if the run is also clear of its counterpart, or like the run of the same kernel."""
         is_above = stop.reason is StopReason.ABOVE
         if self.counterparts:
             other = next((one for one in self.counterparts if one.is_better is not is_above), None)
@@ -197,7 +198,7 @@ class StopRule:
         return replace(stop, why=f"{stop.why}; and {told}", against=other.sha, apart=factor)
 
     def stopped(self, reason: StopReason, at_s: float, bound: float, why: str) -> EarlyStop:
-        """What is recorded of a run that this rule ended."""
+        """The record of a run that this rule ended."""
         return EarlyStop(reason, at_s, bound, self.threshold, why, self.objective.metric, self.objective.over)
 
     def _all_done(self, courses: Sequence[Course], at_s: float) -> EarlyStop | None:
@@ -231,13 +232,13 @@ class StopRule:
         return None
 
     def _windows(self, course: Course, at_s: float, count: int) -> list[tuple[float, float]]:
-        """The means of the last ``count`` windows before ``at_s`` and four standard errors; none when one is unsound.
+        """The means of the last ``count`` windows before ``at_s``, each with four standard errors.
 
-        No window has any I/O in common with another one.
+        Empty if one of them is unsound. No two windows have any I/O in common.
         """
         grid, times = at_s - self.batch_s * np.arange(count * _BATCHES, -1, -1.0), np.concatenate(([0.0], course[0]))
         inside = (times[1:] > grid[0]) & (times[:-1] < at_s)
-        longest_gap_s = float(np.diff(times)[inside].max(initial=0.0))  # between two reports that lie in the windows
+        longest_gap_s = float(np.diff(times)[inside].max(initial=0.0))  # between two reports inside the windows
         if grid[0] < -self.batch_s / 2 or longest_gap_s > _LATE * self.batch_s:
             return []
         rates = (np.diff(_done(grid, course)) / self.batch_s).reshape(count, _BATCHES)
@@ -246,12 +247,12 @@ class StopRule:
 
 
 def batch_s(runtime_s: float) -> float:
-    """The length of a batch in a run of this length."""
+    """The length of a batch in a run of this length, in seconds."""
     return max(runtime_s / _BATCHES_OF_A_RUN, _LEAST_BATCH_S)
 
 
 def _deciding(objective: Objective, jobs: Sequence[RunProgress]) -> list[tuple[str, Course]]:
-    """What the rule looks at: each job, the one that the objective is of, or without a name what all do together."""
+    """The courses that the rule looks at: of each job, of the objective's job, or of all together, without a name."""
     named = [
         (job.job, (np.array(job.at_s, dtype=np.float64), np.array(job.done, dtype=np.float64)))
         for job in jobs
@@ -267,9 +268,9 @@ def _deciding(objective: Objective, jobs: Sequence[RunProgress]) -> list[tuple[s
 
 
 def holds(stop: EarlyStop, threshold: float, objective: Objective) -> bool | None:
-    """Whether a run that was stopped is above a threshold, which may be another one than it was held against.
+    """Whether a run that was stopped is above a threshold, possibly another one than it was stopped by.
 
-    None when it was not clear of that one, and for another objective than it was held against.
+    None if it was not clear of this threshold, or was stopped by another objective.
     """
     if (stop.metric, stop.over) != (objective.metric, objective.over):
         return None
@@ -279,9 +280,9 @@ def holds(stop: EarlyStop, threshold: float, objective: Objective) -> bool | Non
 
 
 def reached_s(rates: Floats, runtime_s: float, threshold: float) -> float | None:
-    """From which second on a job of a whole run was above the threshold to its end, by the mean of a window.
+    """The second from which on a job of a whole run stayed above the threshold, by the mean of a window.
 
-    ``rates`` are of its batches, :func:`batch_s` long each. None when it never was for good.
+    ``rates`` are those of its batches, each :func:`batch_s` long. None if it did not end above the threshold.
     """
     if rates.size < _BATCHES:
         return None
@@ -291,15 +292,15 @@ def reached_s(rates: Floats, runtime_s: float, threshold: float) -> float | None
 
 
 def became_fast_s(jobs: Sequence[Floats], runtime_s: float, threshold: float) -> float | None:
-    """From which second on each job of a whole run was above the threshold to its end; None if one was not."""
+    """The second from which on each job of a whole run stayed above the threshold; None if one did not."""
     known = [at_s for job in jobs if (at_s := reached_s(job, runtime_s, threshold)) is not None]
     return max(known) if known and len(known) == len(jobs) else None
 
 
 def deciding_rates(objective: Objective, jobs: Mapping[str, Floats]) -> tuple[Floats, ...]:
-    """The batches, given those of each job by its name, that the objective looks at.
+    """The rates of the batches that the objective looks at, given the rates of each job by its name.
 
-    Each job's, those of the one that it is of, or of what all did together, as long as the shortest of them.
+    These are the rates of each job, of the objective's job, or of all jobs together, as long as the shortest of them.
     """
     if objective.over == WORST or not jobs:
         return tuple(jobs.values())
@@ -311,13 +312,13 @@ def deciding_rates(objective: Objective, jobs: Mapping[str, Floats]) -> tuple[Fl
 
 
 def guard_s(fast_after_s: Sequence[float | None], runtime_s: float) -> float | None:
-    """From when on a run may be called slow, by when fast ones had become fast.
+    """The second from which on a run may be called slow, given when fast runs had become fast.
 
-    That is the slowest of them times 1 + 1/n, and at least 1.3: the factor was found for the slowest of three, and the
-    slowest of fewer may be a quick one. n counts those that took about as long, so that one that was much quicker, for
-    whatever reason, does not lessen what the others need. As all of them may be quick ones, the guard is never less
-    than a (1 + n)th of the run: half of it with one, a fifth with four. None without any, and when one of them never
-    became fast, or too late.
+    It is the time of the slowest of these times 1 + 1/n, at least 1.3: the factor was found for the slowest of three,
+    and the slowest of fewer may be a quick one. n counts the runs that took about as long, so that a much quicker run,
+    for whatever reason, does not reduce the time that the others need. As all of them may be quick ones, the guard is
+    never less than a (1 + n)th of the run: half of it with one run, a fifth with four. None without any run, and if one
+    of them never became fast, or too late.
     """
     known = [one for one in fast_after_s if one is not None]
     if not known or len(known) < len(fast_after_s):

@@ -1,8 +1,8 @@
-"""From a trial to its verdict, from all trials of a commit to what is believed of it, and when a control is due.
+"""From a trial to its verdict, from all trials of a commit to a conclusion, and when a control trial is due.
 
-A fault is believed at once where it cannot be chance, else on the second time, and not at all when a kernel known to
-be good failed right after it. What a host breaks it breaks for the ends of the range, too: so an end is tried again (a
-*control*) after several faults in a row, and before an answer that rests on what could not be tested.
+A fault is believed at once if it cannot be chance, otherwise the second time, and not at all if a kernel known to be
+good failed right after it. A broken host breaks the ends of the range, too: so an end is tried again (a *control*)
+after several faults in a row, and before an answer that rests on commits that could not be tested.
 """
 
 from collections import defaultdict
@@ -35,19 +35,22 @@ class Judgement:
 
 
 def judged_run(trial: Trial) -> Run:
-    """The run whose value decides, the last one; raises :class:`InfraError` for a trial without any."""
+    """Return the run whose value decides, the last one; raises :class:`InfraError` for a trial without runs."""
     if not trial.runs:
         raise InfraError(f"{trial.commit.short}: the trial has neither a fault nor a run")
     return trial.runs[-1]
 
 
 def score(trial: Trial, objective: Objective) -> float:
-    """The score of a trial; raises what :meth:`Objective.deciding` raises, and for a trial without runs."""
+    """Return the score of a trial.
+
+    Raises what :meth:`Objective.deciding` raises, and :class:`InfraError` for a trial without runs.
+    """
     return objective.score(objective.value(judged_run(trial)))
 
 
 def why_unscored(trial: Trial, objective: Objective) -> str:
-    """Why a trial has no score, in a sentence; empty when it has one."""
+    """The reason why a trial has no score, in a sentence; empty if it has one."""
     try:
         objective.value(judged_run(trial))
     except (UserError, InfraError) as error:
@@ -56,18 +59,18 @@ def why_unscored(trial: Trial, objective: Objective) -> str:
 
 
 def classify(trial: Trial, line: float, direction: Direction | None, objective: Objective) -> Judgement:
-    """Which side of the change a trial is on that has neither a fault nor a weakness; ``line`` is a score.
+    """Return the side of a trial that has neither a fault nor a weakness; ``line`` is the score of the threshold.
 
-    A value equal to the threshold is on the worse side. Of a run that was stopped early the rule that stopped it
-    tells the side, not its mean; it is weak when it was not clear of this threshold. While the direction is not known
-    it is measured only. Raises what :func:`score` raises.
+    A value equal to the threshold is on the worse side. The side of a run that was stopped early is decided by the rule
+    that stopped it, not by its mean; the trial is weak if the run was not clear of this threshold. While the direction
+    is not known, the verdict is MEASURED. Raises what :func:`score` raises.
     """
     run, stop, threshold = judged_run(trial), trial.stopped_early, objective.value_of(line)
     value = objective.value(run)
     better = objective.score(value) > line if stop is None else holds(stop, threshold, objective)
     if better is None:
         return Judgement(Verdict.WEAK, unclear(stop, threshold, objective))
-    side = "above" if better else "not above"  # only rates are stopped early, and of those more is better
+    side = "above" if better else "not above"  # only rates stop a run early, and more of a rate is better
     if stop is None:
         side = "above" if value > threshold else "below" if value < threshold else "at"
     found = objective.deciding_text(run) + " in" if stop is None else f"stopped after {stop.at_s:.0f} s of"
@@ -77,7 +80,10 @@ def classify(trial: Trial, line: float, direction: Direction | None, objective: 
 
 
 def unclear(stop: EarlyStop | None, threshold: float, objective: Objective) -> str:
-    """Why a run that was stopped early tells nothing, when :func:`bisector.analysis.early_stop.holds` does not know."""
+    """Return why a run that was stopped early tells nothing.
+
+    It is for runs of which :func:`bisector.analysis.early_stop.holds` gives None.
+    """
     if stop is not None and (stop.metric, stop.over) != (objective.metric, objective.over):
         return f"stopped early by {Objective(stop.metric, stop.over).label}, which says nothing of {objective.label}"
     return f"stopped early, before it was clear of a threshold of {objective.text(threshold)}"
@@ -88,9 +94,9 @@ def unclear(stop: EarlyStop | None, threshold: float, objective: Objective) -> s
 
 @dataclass(frozen=True, slots=True)
 class TrialEvidence:
-    """A trial and its weaknesses; without any, and without a fault, it is a measurement.
+    """A trial and its weaknesses; without weaknesses and without a fault it is a sound measurement.
 
-    A weak one that is ``forgiven`` does not count among those after which a commit is given up.
+    A weak trial that is ``forgiven`` does not count towards giving up its commit.
     """
 
     trial: Trial
@@ -99,25 +105,25 @@ class TrialEvidence:
 
     @property
     def sound(self) -> bool:
-        """Whether its figures may decide."""
+        """Whether the figures of the trial may decide."""
         return self.trial.fault is None and not self.weaknesses
 
     @property
     def weak(self) -> bool:
-        """Whether it is one more measurement that came to nothing."""
+        """Whether the trial counts as a failed measurement."""
         return self.trial.fault is None and bool(self.weaknesses) and not self.forgiven
 
 
 @dataclass(frozen=True, slots=True)
 class SoundMeasurement:
-    """The commit has figures that count: those of ``trial``."""
+    """The commit has figures that count, those of ``trial``."""
 
     trial: Trial
 
 
 @dataclass(frozen=True, slots=True)
 class Untestable:
-    """The commit is skipped; ``weak``: no fault of its own, but that no measurement of it was sound."""
+    """The commit is skipped; if ``weak``, not for a fault of its own, but because no measurement of it was sound."""
 
     why: str
     weak: bool = False
@@ -125,7 +131,7 @@ class Untestable:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Nothing is certain yet; ``why`` it has to be measured (again)."""
+    """The commit has to be measured (again); ``why`` is the reason."""
 
     why: str
 
@@ -134,7 +140,7 @@ Settlement = SoundMeasurement | Untestable | Again
 
 
 def settle(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> Settlement:
-    """What all trials of one commit, in the order of measuring, amount to; those whose fault is doubted, to nothing."""
+    """Return the conclusion from all trials of a commit, in the order of measuring; doubted faults do not count."""
     doubted = [one.trial.fault for one in evidence if one.trial.doubted and one.trial.fault is not None]
     evidence = [one for one in evidence if not one.trial.doubted]
     for one in sorted(evidence, key=lambda one: (not one.trial.bears_answer, one.trial.stopped_early is not None)):
@@ -154,10 +160,10 @@ def settle(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> Settlement
 
 
 def lacks_whole_run(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> bool:
-    """Whether what is known of a commit rests on what no answer may rest on, and better is still to be tried.
+    """Whether the conclusion on a commit rests on a trial that bears no answer, and a whole run is still to be tried.
 
-    That is a run that was stopped early by the threshold alone, or a short fill. One that ends weak or with a fault is
-    tried again as often as any.
+    Such a trial's run was stopped early by the threshold alone, or followed a short fill. A whole run that ends weak or
+    with a fault is tried again as often as any other.
     """
     counts = settle(evidence, policy)
     counted = (one for one in evidence if not (one.forgiven or one.trial.doubted))
@@ -170,30 +176,30 @@ def lacks_whole_run(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> b
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A control that is due: through which stage a sound end has to come, and which trials' faults it is about."""
+    """A control trial that is due: the stage that a sound end has to pass, and the trials whose faults it is about."""
 
     stage: Stage
     trials: tuple[int, ...]
 
 
 def reach(stage: Stage) -> Stage:
-    """Through which stage a sound end has to come to speak for a fault at ``stage``: a kernel is made as a whole."""
+    """The stage that a sound end has to pass to speak for a fault at ``stage``: BUILD for all that make a kernel."""
     return Stage.BUILD if stage in _MAKING else stage
 
 
 def can_be_vouched_for(fault: Stage) -> bool:
-    """Whether any sound end speaks for trouble at a stage.
+    """Whether a sound end can speak for a fault at a stage.
 
-    None does for a checkout: an end's files are in the repository already, while a partial clone has to fetch those of
+    It cannot for a checkout: an end's files are in the repository already, while a partial clone has to fetch those of
     another commit over the network (git-clone(1), ``--filter``).
     """
     return fault is not Stage.CHECKOUT
 
 
 def speaks_for(control: Stage, fault: Stage) -> bool:
-    """Whether a sound end that came through the stage ``control`` speaks for a fault at the stage ``fault``.
+    """Whether a sound end that passed the stage ``control`` speaks for a fault at the stage ``fault``.
 
-    An end that boots is from the cache, and tells nothing about compilers.
+    The kernel of an end that is booted comes from the cache, and says nothing about compilers.
     """
     if not can_be_vouched_for(fault):
         return False
@@ -204,10 +210,10 @@ def speaks_for(control: Stage, fault: Stage) -> bool:
 def after_a_row(
     trials: Sequence[Numbered], ends: Collection[str], skipped: Callable[[str], bool], like_faults: int
 ) -> Due | None:
-    """The control that is due after ``like_faults`` commits that are ``skipped`` for faults at one stage.
+    """Return the control that is due after ``like_faults`` skipped commits with faults at the same stage.
 
-    The kind of the fault is not looked at: bad memory shows as panics, hangs and compilers' errors alike. The row is
-    broken by any trial that came further.
+    The kind of the fault does not matter: bad memory shows as panics, hangs and compiler errors alike. A trial that
+    came further ends the row.
     """
     by_stage: defaultdict[Stage, list[Numbered]] = defaultdict(list)
     for stage, one in _open(trials, ends, skipped):
@@ -219,9 +225,9 @@ def after_a_row(
 
 
 def before_an_answer(trials: Sequence[Numbered], ends: Collection[str], skipped: Callable[[str], bool]) -> Due | None:
-    """The control that is due before an answer is given: while there are faults that nothing speaks for.
+    """Return the control that is due before an answer is given, if there are faults that no sound end speaks for.
 
-    One that comes through the last stage of those of a running kernel speaks for all of them.
+    A control that passes the last stage of the faults of running kernels speaks for all of them.
     """
     found = tuple(_open(trials, ends, skipped))
     if not (faults := [one for one in found if one[0] is not Stage.BUILD] or found):
@@ -232,10 +238,10 @@ def before_an_answer(trials: Sequence[Numbered], ends: Collection[str], skipped:
 def _open(
     trials: Sequence[Numbered], ends: Collection[str], skipped: Callable[[str], bool]
 ) -> Iterator[tuple[Stage, Numbered]]:
-    """The faults of skipped commits that no control was asked about, and that no later trial speaks for.
+    """Yield the faults of skipped commits that no control was made for, and that no later trial speaks for.
 
-    With the stage through which a sound end has to come for each. One that is known from an earlier build is of the
-    source beyond doubt, and nothing was tried.
+    Each comes with the stage that a sound end has to pass. A fault that is known from an earlier build is certainly due
+    to the source, and nothing was tried.
     """
     for index, (n, trial) in enumerate(trials):
         fault = trial.fault

@@ -1,8 +1,8 @@
-"""What makes a trial too weak to conclude from; the limits are the caller's; pure.
+"""The weaknesses that make a trial too weak to conclude from; the caller gives the limits; pure.
 
 A processor changes its clock by a factor of two, and /proc/stat shows nothing of it: so a fixed piece of work is timed
-around each run. Once two sound trials in a row were at one other speed, that is the host's, and the ends are read
-again.
+before and after each run. Once two sound trials in a row ran at the same other speed, this is the host's new speed, and
+the ends are read again.
 """
 
 import math
@@ -33,7 +33,7 @@ _SETTLED = 2
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What the speed of a run is held against, and of when that is; since trial ``since`` the host is at it."""
+    """The speed that runs are compared with, and ``when`` it was measured; the host has had it ``since`` that trial."""
 
     mib_s: float
     when: str
@@ -42,7 +42,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class AtSpeed:
-    """A sound trial by its number, whether it is of an end, and its speed."""
+    """A sound trial: its number, whether it is of an end, and its speed."""
 
     n: int
     of_end: bool
@@ -50,13 +50,13 @@ class AtSpeed:
 
 
 def speed_of(trial: Trial, max_change: float) -> float | None:
-    """The median speed of a trial's runs; None where they had several, and where nobody looked."""
+    """The median speed of a trial's runs, in MiB/s; None if the runs had different speeds or none was measured."""
     found = [fmean(both) for run in trial.runs if (both := _readings(run))]
     return median(found) if found and all(is_alike(one, median(found), max_change) for one in found) else None
 
 
 def host_speed(trials: Iterable[AtSpeed], max_change: float) -> Speed | None:
-    """The speed of one host: the median of those of its ends, or what it has settled at since; None before any end."""
+    """Return the speed of one host: the median of its ends, or of what it has settled at since; None before any end."""
     at, apart, since = list[float](), list[AtSpeed](), 0
     for one in trials:
         if not at and one.of_end:
@@ -72,7 +72,7 @@ def host_speed(trials: Iterable[AtSpeed], max_change: float) -> Speed | None:
 
 
 def why_unlike(run: Run, speed: Speed | None, max_change: float) -> str:
-    """Why a run's figures may be those of another speed of the host's cores, in a sentence; else empty."""
+    """Return why a run's figures may be due to another speed of the host's cores, in a sentence; empty if none."""
     both = _readings(run)
     if not both:
         return ""
@@ -84,7 +84,7 @@ def why_unlike(run: Run, speed: Speed | None, max_change: float) -> str:
 
 
 def is_alike(one: float, other: float, max_change: float) -> bool:
-    """Whether a speed differs from another one by no more than a share of that."""
+    """Whether a speed differs from ``other`` by no more than the share ``max_change`` of it."""
     return abs(one - other) <= max_change * other
 
 
@@ -101,7 +101,7 @@ _WHOLE = Decimal(100)
 
 
 def thin_tail(objective: Objective, runs: Iterable[Run]) -> str:
-    """What is to be known of a percentile that decides, of the job with the fewest I/Os; empty where they suffice."""
+    """Return a warning if a deciding percentile rests on too few I/Os of some job; empty if they suffice."""
     if (found := _PERCENTILE.fullmatch(objective.metric)) is None:
         return ""
     percent = Decimal(found["percent"])
@@ -126,30 +126,30 @@ def thin_tail(objective: Objective, runs: Iterable[Run]) -> str:
     )
 
 
-# Below this an I/O that took long, or a run that ended late, says nothing. On the hard disk of the recorded bisect of
+# A long I/O, or a run that ended late, says nothing below this limit. On the hard disk of the recorded bisection of
 # 2017 the longest of all I/Os took 1.7 s, and no run of 15 min ended more than 0.2 s late; in emulation, 0.6 s.
 _LEAST_STALL_S = 3.0
 _TIMES_MEAN = 3.0
-# Fetching what fio wrote and dropping caches took 1.5 s and 1.9 s in trials of two runs on a host with a core to spare,
-# and 3.5 s on one with none.
+# Fetching fio's output and dropping caches took 1.5 s and 1.9 s in trials of two runs on a host with a core to spare,
+# and 3.5 s on a host with none.
 _LEAST_ASIDE_S = 10.0
 
 
-# The limits of clock and time are for faults, not for noise: an idle host keeps them all by far. Shares are of a run.
+# The limits of clock and time are for faults, not for noise: an idle host keeps far within them. Shares are of a run.
 _MOST_CLOCK_DRIFT = 0.05
 _LEAST_RUNTIME, _MOST_RUNTIME = 0.95, 1.05
 _MOST_STALL, _MOST_ASIDE = 0.1, 0.05
-# What a job that writes leaves dirty is written back between the runs, by disks that may be slow.
+# The data that a writing job leaves dirty is written back between the runs, by disks that may be slow.
 _MOST_WRITE_BACK = 0.5
-# Beyond what another run took for its files.
+# The share beyond the time that another run took for its files.
 _MOST_LAYOUT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on a trial does not count; the speed of the host's cores is held against ``speed``, if that is known.
+    """The limits beyond which a trial does not count; ``speed`` is that of the host's cores, None if it is not known.
 
-    With the length that a run was asked to have.
+    ``asked_runtime_s`` is the length that a run was asked to have.
     """
 
     max_other_cores: float
@@ -160,17 +160,17 @@ class Limits:
 
 
 def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "read") -> tuple[str, ...]:
-    """Why a trial is weak evidence; empty when it is not. What concerns its last run, the one that is judged, is first.
+    """Return why a trial is weak evidence, the reasons of its last, judged run first; empty if it is not weak.
 
-    ``direction`` is that of the I/O that decides: a job that did none of it is no measurement. Where it is empty, what
-    decides is of a job or the run as a whole, and a job that did no I/O at all is none.
+    ``direction`` is the direction of the I/O that decides: a job that did none of it is no measurement. If it is empty,
+    a figure of a job or of the run as a whole decides, and a job that did no I/O at all is no measurement.
 
-    Every run counts, and the time between them: what the last one shows depends on how the earlier ones filled the
-    cache, and on how long the cache has been there (dm-cache's smq looks it over once a minute). Of what others
-    measured (a trial with an origin) nobody knows the host, the clock and the time that was asked for: that is no
-    weakness, and not held for soundness either; what is known is looked at all the same. A guest whose instructions are
-    counted sees neither what the host did nor how long it took, and one that met something from outside is not the same
-    again. In which state each run has to begin, the stack says.
+    Every run counts, and the time between runs, too: the last run depends on how the earlier ones filled the cache, and
+    on how long the cache has been there (dm-cache's smq looks it over once a minute). For trials that others measured
+    (with an origin), the host, the clock and the requested time are unknown: this is neither a weakness nor a sign of
+    soundness; what is known is checked all the same. A guest whose instructions are counted sees neither the host's
+    other work nor how long a run took; but a guest that received an interrupt from outside does not repeat exactly. The
+    stack says in which state each run has to begin.
     """
     if trial.fault is not None or not trial.runs:
         return ()
@@ -200,7 +200,7 @@ def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str)
         yield f"nobody looked at the host and the clock during the {run_words(run.name)}"
     if run.contention is not None:
         other, steal = run.contention.other_busy_cores, run.contention.steal_share
-        # "not below", so that a figure that is not a number is weak too
+        # negated, so that NaN is weak, too
         if not other <= limits.max_other_cores:
             yield f"the host was busy: {other:.2f} cores of other work, limit {limits.max_other_cores:.2f}"
         if not steal <= limits.max_steal_share:
@@ -226,7 +226,7 @@ def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str)
 
 
 def _time(run: Run, asked_s: float) -> Iterator[str]:
-    """What a host does that stands still: the guest's clock goes on, or the guest does and nobody listens."""
+    """Return signs that the host stood still: the guest's clock goes on, or the guest does and its output is late."""
     for job in run.jobs:
         ran_s = job.runtime_ms / 1000
         of_ios = [one for one in job.latencies if one.kind is not LatencyKind.SYNC]
@@ -242,10 +242,11 @@ def _time(run: Run, asked_s: float) -> Iterator[str]:
 
 
 def _apart(trial: Trial, asked_s: float) -> Iterator[str]:
-    """How long the cache had nothing to do, by the host's monotonic clock: a person may set the other one meanwhile.
+    """Return too long idle times of the cache, by the host's monotonic clock: a person may set the other clock.
 
-    While its layer fills it, it has, and while a command's files come to lie on the stack. Before fio's own time a run
-    lays out its files, which takes as long as the disks need; but into an empty cache no longer than into a full one.
+    The cache is not idle while its layer fills it, nor while a command's files are put on the stack. Before fio's own
+    time a run lays out its files, which takes as long as the disks need; but into an empty cache no longer than into a
+    full one.
     """
     *earlier, last = trial.runs
     if not earlier:
@@ -274,7 +275,7 @@ def _counted(run: Run, counter: str) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Same(Generic[T]):
-    """A value by its identity: to compare all facts of a trial takes longer than to look for its weaknesses."""
+    """A value that is compared by its identity: comparing all facts of a trial takes longer than finding weaknesses."""
 
     it: T
 
@@ -288,7 +289,7 @@ class _Same(Generic[T]):
 _MOST_KNOWN = 4096
 
 
-# Both are asked of each trial with every conclusion, and there is one after each trial.
+# Both are needed for each trial with every conclusion, and there is one after each trial.
 @lru_cache(_MOST_KNOWN)
 def _disturbances(trial: _Same[Trial], settings: _Same[Settings], speed: Speed | None) -> tuple[str, ...]:
     contention, asked = settings.it.contention, settings.it
@@ -309,25 +310,25 @@ def _unscored(trial: _Same[Trial], objective: Objective) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Soundness:
-    """Under the settings of one run, on a host that had this ``speed`` when the ends were read, if they were."""
+    """The soundness of trials under the settings of one run; ``speed`` is the host's, None before the ends are read."""
 
     settings: Settings
     speed: Speed | None = None
 
     def disturbances(self, trial: Trial) -> tuple[str, ...]:
-        """The weaknesses of how a trial was measured, whatever it measured."""
+        """Return the weaknesses of how a trial was measured, whatever it measured."""
         return _disturbances(_Same(trial), _Same(self.settings), self.speed)
 
     def weaknesses(self, trial: Trial) -> tuple[str, ...]:
-        """Those, and that it has no score."""
+        """Return all weaknesses of a trial; to have no score is one."""
         found = self.disturbances(trial)
         if found or trial.origin is not None or trial.fault is not None or not trial.runs:
             return found
         return tuple(filter(None, (self.unscored(trial),)))
 
     def unscored(self, trial: Trial) -> str:
-        """Why a trial has no score; empty when it has one.
+        """Return why a trial has no score; empty if it has one.
 
-        What others measured may lack the metric, and so may any run that is looked at again by another one.
+        A trial that others measured may lack the metric, and so may any trial that is judged by another metric later.
         """
         return _unscored(_Same(trial), self.settings.bisect.objective)

@@ -1,10 +1,10 @@
-"""When a run that fills a cache may end before its time, and whether that measures the same; pure.
+"""When a run that fills a cache may end early, and whether the next run then measures the same; pure.
 
-A cache is settled when it is full and its figures hold still over a window (docs/method-evidence.md; SNIA's Solid
-State Storage Performance Test Specification 2.0.2, 2.1.24). Only whole periods of the policy are left out, since the
-figures of the next run depend on where in a period it begins. A short fill is harmless where both ends, measured both
-ways, are on the same side and on the same level: readings with noise of 5 %, and ends that are three times apart, make
-a harmless fill look harmful at less than 1 of 100 ends.
+A cache is settled when it is full and its figures hold still over a window (docs/method-evidence.md; SNIA's Solid State
+Storage Performance Test Specification 2.0.2, 2.1.24). Only whole periods of the policy are left out, since the figures
+of the next run depend on where in a period it begins. A short fill is harmless if both ends, measured both ways, are on
+the same side and on the same level: with readings that have noise of 5 %, and ends that are three times apart, a
+harmless fill looks harmful at less than 1 of 100 ends.
 """
 
 import math
@@ -28,17 +28,18 @@ _SHARE_OF_RUN = 0.1
 _FIFTHS = 5
 _STEADY_SHARE = 0.2
 _LOOKS_A_PERIOD, _MOST_LOOKS = 20, 90
-_LEAST_APART_S = 1.0  # a look at the counters is a command in the guest
-# A look is late by the time that the status before it and the command take, or early by what fio's clock is; where one
-# is later than the third of these, in the time between looks, the guest or its host stood still.
+_LEAST_APART_S = 1.0  # the shortest time between looks: a look at the counters is a command in the guest
+# In intervals between looks: a look is late by the time that the status before it and the command take, or early by the
+# precision of fio's clock; if it is later than _TOO_LATE, the guest or its host stood still.
 _EARLY, _LATE, _TOO_LATE = 0.1, 1.5, 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen at a second of a run: how full the cache was, its hit ratio since the look before, what jobs did.
+    """A look at a cache, ``at_s`` seconds into a run.
 
-    The first two are in percent, None where they are not counted; ``done`` is of all jobs together.
+    ``filled`` is how full the cache was, ``hit_ratio`` its hit ratio since the last look; both in percent, None if they
+    are not counted. ``done`` is the work of all jobs together.
     """
 
     at_s: float
@@ -49,16 +50,17 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class FillRule:
-    """When runs of this length that fill a cache may end."""
+    """The rule by which runs of this length that fill a cache may end early."""
 
     settling: Settling
     runtime_s: float
 
     @property
     def every_s(self) -> float:
-        """How often the cache is looked at: so many times a period, as long as a run has no more than 90 looks.
+        """The interval between looks at the cache, in seconds: 20 a period, but at most 90 a run.
 
-        Each is a status of fio, of which a run has no more: see ``MOST_STEERED_JOBS`` in bisector.workload.fio.run.
+        Each look is a status of fio, whose number in a run is limited: see ``MOST_STEERED_JOBS`` in
+        bisector.workload.fio.run.
         """
         period_s = self.settling.period_s
         least_s = max(period_s / _LOOKS_A_PERIOD, self.runtime_s / _MOST_LOOKS, _LEAST_APART_S)
@@ -66,34 +68,35 @@ class FillRule:
 
     @property
     def window_s(self) -> float:
-        """How long the cache has to have been full and steady."""
+        """For how many seconds the cache has to be full and steady."""
         return max(self.settling.least_s, _SHARE_OF_RUN * self.runtime_s)
 
     @property
     def most_saved_s(self) -> float:
-        """How much of a run can be left out at most, in whole periods; 0 where none can ever end early."""
+        """The most seconds of a run that can be left out, in whole periods; 0 if no run can end early."""
         period_s = self.settling.period_s
         return period_s * max(0, math.floor((self.runtime_s - self.window_s) / period_s))
 
     @property
     def expected_s(self) -> float:
-        """When to expect the end of a run whose cache is full once its files are laid out: a period after the first.
+        """The expected end of a run, in seconds, if its cache is full once its files are laid out.
 
-        So it is of lvmcache, whose files are as large as the cache at least, and are written through it: in runs of
-        20 s on v4.11, v4.12 and v6.1 all blocks were in use, and none was promoted beyond those that had been free.
+        It is one period after the first possible end. lvmcache is such a cache: its files are at least as large as the
+        cache, and are written through it. In runs of 20 s on v4.11, v4.12 and v6.1 all blocks were in use, and no more
+        were promoted than had been free.
         """
         return min(self.runtime_s, self.runtime_s - self.most_saved_s + self.settling.period_s)
 
     def met_by(self, looks: Sequence[Look]) -> EarlyStop | None:
-        """Whether a run may end at the last look, by all of them; None: go on."""
+        """Return how a run may end at the last of these looks; None if it goes on."""
         if not looks:
             return None
-        # The last look has to be the first from the end of a period on, counted back from the end of the run
+        # The last look has to be the first one after the end of a period, counted back from the end of the run
         at_s = looks[-1].at_s
         periods = math.ceil((self.runtime_s - at_s - _EARLY * self.every_s) / self.settling.period_s)
         end_s = self.runtime_s - periods * self.settling.period_s
         is_first = all(look.at_s < end_s - _EARLY * self.every_s for look in looks[-2:-1])
-        # The window has the looks from the last one before it on
+        # The window begins with the last look before it
         before = [n for n, look in enumerate(looks) if look.at_s <= at_s - self.window_s]
         if periods < 1 or not is_first or at_s - end_s >= _LATE * self.every_s or not before:
             return None
@@ -107,15 +110,15 @@ class FillRule:
 
 
 def rule_for(settings: Settings) -> FillRule | None:
-    """The rule by which runs that fill a cache may end; None where none can end early: see :func:`why_never`."""
+    """Return the rule by which runs that fill a cache may end; None if none can end early: see :func:`why_never`."""
     return None if why_never(settings) else _rule(settings)
 
 
 def why_never(settings: Settings) -> str:
-    """Why no run that fills a cache can end early, for a person; empty where one can.
+    """Return why no run that fills a cache can end early, for a person; empty if one can.
 
-    That takes a layer that says how long its cache takes to settle, one round that is longer than that, and jobs that
-    read or write, whose progress is told while they run.
+    A run can if a layer says how long its cache takes to settle, if one round is longer than that, and if the jobs read
+    or write, so that their progress is reported during the run.
     """
     if settings.workload.full_runs or settings.storage.fill is FillMode.WHOLE or settings.storage.fill_rounds > 1:
         return "whole runs are asked for"
@@ -134,11 +137,11 @@ def _rule(settings: Settings) -> FillRule | None:
 
 
 def is_tried(settings: Settings, commits: float | None, trial_s: float, left_s: float) -> bool:
-    """Whether both ends are to be measured with a short fill, too, before a search among so many equal commits.
+    """Whether to measure both ends with a short fill, too, before a search among ``commits`` equally likely commits.
 
-    That is two trials more, of so many seconds at most. By default they are made where the trials to expect in the time
-    that is left can save more, as they may where nobody knows how many commits there are; if asked for, where there is
-    time.
+    That takes two more trials of at most ``trial_s`` seconds. By default they are made if the trials that are expected
+    in the time left can save more, as is assumed if the number of commits is unknown (None); if they are asked for,
+    they are made if there is time.
     """
     rule = rule_for(settings)
     if rule is None:
@@ -151,7 +154,7 @@ def is_tried(settings: Settings, commits: float | None, trial_s: float, left_s: 
 def _steady(window: Sequence[Look]) -> bool:
     first, *rest = window
     for figures in ([(look.at_s, look.filled) for look in rest], [(look.at_s, look.hit_ratio) for look in rest]):
-        # The mean in each fifth of the time, as far as there is one
+        # The mean in each fifth of the time that has figures
         length_s = (figures[-1][0] - first.at_s) / _FIFTHS if figures else 0.0
         fifths: defaultdict[int, list[float]] = defaultdict(list)
         for at_s, value in figures:
@@ -173,10 +176,10 @@ _SHARE_OF_GAP = 0.25
 
 @dataclass(frozen=True, slots=True)
 class BothWays:
-    """An end: the scores with whole fills, those where a short one was asked for, and how often it was.
+    """The readings of an end after whole fills (``whole``), and in ``tries`` trials for which a short fill was asked.
 
-    ``in_vain`` counts those among the latter whose cache was not settled before the end of a whole run, and so was
-    filled by that: then either way is the same.
+    ``in_vain`` counts the trials among the latter whose cache was not settled before the end of a whole run, and so was
+    filled by a whole run: then both ways are the same.
     """
 
     sha: str
@@ -187,9 +190,10 @@ class BothWays:
 
     @classmethod
     def of(cls, sha: str, whole: tuple[float, ...], sound: Sequence[Trial], tries: int, objective: Objective) -> Self:
-        """Of the sound trials for which a short fill was asked.
+        """Return the readings of an end, given its sound trials for which a short fill was asked.
 
-        One that was stopped for being like the first whole run is held against that piece by piece, not by its mean.
+        A trial that was stopped for being like the first whole run is compared with that run piece by piece, not by its
+        mean.
         """
         counted = sound if whole else ()
         short = (
@@ -201,7 +205,7 @@ class BothWays:
 
 @dataclass(frozen=True, slots=True)
 class ShortFill:
-    """What is known of the short fill: ``harmless``, or the end that is ``missing``, or ``why`` it is of no use."""
+    """The conclusion about the short fill: it is ``harmless``, an end is ``missing``, or ``why`` it is of no use."""
 
     harmless: bool = False
     missing: str = ""
@@ -209,13 +213,13 @@ class ShortFill:
 
 
 def most_moved(ends: Sequence[BothWays]) -> float:
-    """By how much a score may differ where that is called alike; both ends have whole runs."""
+    """The largest difference of scores that counts as alike; both ends have whole runs."""
     apart = abs(median(ends[0].whole) - median(ends[-1].whole))
     return min(math.log(_MOST_FACTOR), _SHARE_OF_GAP * apart)
 
 
 def standing(ends: Sequence[BothWays], line: float | None, most_tries: int) -> ShortFill:
-    """What both ends tell; an end is given up after so many tries of which none was sound."""
+    """Return the conclusion from both ends; an end is given up after ``most_tries`` trials without a sound one."""
     if line is None or not all(end.whole for end in ends):
         return ShortFill(why="both ends are to be measured by whole runs first")
     if all(end.in_vain for end in ends):

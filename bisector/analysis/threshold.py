@@ -1,8 +1,8 @@
-"""On which levels the readings lie, whether the two ends differ, and where the line between their sides is; pure.
+"""The levels of readings, whether the two ends differ, and the threshold between their sides; pure.
 
-Readings are scores. Two levels have nothing between them but a gap: at least a factor of 2, and wide against the
-spread of the readings that lie together. The line is the middle of the gap beside the new end's level, since what is
-as neither end does not have the change yet; between ends that are closer than a factor of 2 it is the middle of their
+Readings are scores. Two levels are separated by an empty gap: at least a factor of 2, and wide compared with the spread
+of the readings on a level. The threshold is the middle of the gap beside the new end's level, because a kernel that is
+like neither end does not have the change yet; between ends that are closer than a factor of 2 it is the middle of their
 means.
 """
 
@@ -31,18 +31,18 @@ from bisector.search.difference import (
 )
 
 # The least factor between two levels, and the least gap in standard deviations within levels. Of 1,000 draws of 20 to
-# 40 readings on two levels at most 1 shows a third one when noise is normal (up to 0.3 in natural log units), and at
-# most 8 when it has heavy tails (Student's t with four degrees of freedom) of up to 0.1; at 0.2, 27.
+# 40 readings on two levels at most 1 shows a third level if noise is normal (up to 0.3 in natural log units), and at
+# most 8 if it has heavy tails (Student's t with four degrees of freedom) of up to 0.1; at 0.2, 27.
 LEAST_FACTOR = 2.0
 LEAST_DEVIATIONS = 5.0
-_ROUNDING = 1e-9  # of scores: a factor that is exactly the least one is enough
+_ROUNDING = 1e-9  # of scores: a factor of exactly LEAST_FACTOR is enough
 
 Scores = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingLevel:
-    """Readings that lie together: the worst and the best score, and how many trials they are of."""
+    """A level: the worst and the best score of readings that lie together, and the number of their trials."""
 
     worst: float
     best: float
@@ -52,15 +52,15 @@ class ReadingLevel:
         return self.worst <= score <= self.best
 
     def middle_of_gap(self, other: "ReadingLevel") -> float:
-        """The middle between the two scores between which there is nothing."""
+        """The middle of the gap between two levels."""
         return (min(self.best, other.best) + max(self.worst, other.worst)) / 2
 
 
 def levels(scores: Scores) -> tuple[ReadingLevel, ...]:
-    """The levels of the readings of each kernel, the worst first; of whole runs only.
+    """Return the levels of readings, the worst first; ``scores`` has the readings of each kernel, of whole runs only.
 
-    Readings are split where nothing is, then joined where the gap is not wide against the spread within, pooled over
-    all. A level has a kernel that has readings on no other one.
+    Readings are split at each gap of a factor of 2, and joined again if the gap is not wide compared with the spread
+    within levels, pooled over all. A group is a level if a kernel has readings on no other one.
     """
     clusters: list[list[tuple[float, str]]] = []
     for reading in sorted((score, kernel) for kernel, all_of in scores.items() for score in all_of):
@@ -87,15 +87,15 @@ def levels(scores: Scores) -> tuple[ReadingLevel, ...]:
 
 
 def are_far_apart(old: float, new: float) -> bool:
-    """Whether two scores are a factor of 2 apart, at least."""
+    """Whether two scores are at least a factor of 2 apart."""
     return abs(new - old) >= math.log(LEAST_FACTOR) - _ROUNDING
 
 
 def line_between(old: float, new: float, scores: Scores) -> float:
-    """Where the new side begins, given the scores of the ends.
+    """Return the score of the threshold, given the scores of the ends.
 
-    Where they are closer than a factor of 2 it is the middle between them; and while both are on one level all the
-    same, as far as it can be told, the middle of the widest gap between them.
+    If the ends are closer than a factor of 2, it is the middle between them. If they are farther apart and still seem
+    to be on one level, it is the middle of the widest gap between them.
     """
     if not are_far_apart(old, new):
         return (old + new) / 2
@@ -113,7 +113,7 @@ def line_between(old: float, new: float, scores: Scores) -> float:
 
 
 def other_gaps(line: float, old: float, new: float, found: Sequence[ReadingLevel]) -> tuple[float, ...]:
-    """The middles of the gaps between the levels of the ends that the line is not in, the widest first."""
+    """Return the middles of the other gaps between the levels of the ends, the widest gap first."""
     low, high = sorted((old, new))
     gaps = [
         (better.worst - worse.best, worse.middle_of_gap(better))
@@ -125,9 +125,9 @@ def other_gaps(line: float, old: float, new: float, found: Sequence[ReadingLevel
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEnds:
-    """The scores of the two ends, what was expected of them (None: either direction), and the words for them.
+    """The scores of the two ends, the expected direction (None: either), and the words for both sides.
 
-    ``difference`` is that of their readings in turn, where it took some.
+    ``difference`` is the difference of their readings in turn, if it took any.
     """
 
     old: float
@@ -139,14 +139,14 @@ class MeasuredEnds:
 
     @property
     def measured(self) -> str:
-        """Both values in the person's words."""
+        """Both values, in the user's words."""
         old, new = (self.objective.text(self.objective.value_of(score)) for score in (self.old, self.new))
         of = "" if self.difference is None else f", means of {self.difference.pairs} readings of each"
         return f"the {self.terms.old} end measured {old}, the {self.terms.new} end {new} ({self.objective.label}{of})"
 
     @property
     def swapped_hint(self) -> str:
-        """What to type when the two ends were named in the wrong order."""
+        """The hint for ends that were named in the wrong order."""
         other = {
             Direction.IMPROVEMENT: "--expect regression looks for what made NEW worse",
             Direction.REGRESSION: "--expect improvement looks for what made NEW better",
@@ -157,7 +157,7 @@ class MeasuredEnds:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The score that separates the ends, and theirs; ``given`` when a person chose it."""
+    """The score that separates the ends, and the scores of both; ``given`` if the user chose it."""
 
     score: float
     old: float
@@ -167,11 +167,11 @@ class Threshold:
 
     @property
     def direction(self) -> Direction:
-        """Whether the new end is the better one."""
+        """The direction of the change, by the scores of the ends."""
         return Direction.between(self.old, self.new)
 
     def sentence(self, objective: Objective) -> str:
-        """What was found, for a person: the direction of the change, both ends and their factor, the line."""
+        """The direction of the change, both ends with their factor, and the threshold, for a person."""
         old, line, new = (objective.text(objective.value_of(one)) for one in (self.old, self.score, self.new))
         origin = "as given" if self.given else "the middle of the gap between the ends"
         article = {Direction.IMPROVEMENT: "an", Direction.REGRESSION: "a"}[self.direction]
@@ -180,18 +180,18 @@ class Threshold:
 
 
 class EndsAreTheSame(EndsDoNotReproduce):
-    """Both ends differ by less than what is looked for, or by no more than noise."""
+    """Both ends differ by less than the least effect, or by no more than noise."""
 
 
 class TooNoisy(EndsAreTheSame):
-    """Nobody knows whether they do: no number of readings tells that is worth it."""
+    """The readings are too noisy: no number of readings that is worth it tells whether the ends differ."""
 
 
 def told_apart(ends: MeasuredEnds, readings: InTurn, rule: PairsRule) -> MeasuredEnds | None:
-    """The ends by as many pairs of readings as tell them apart; None while it takes more.
+    """Return the ends' means over as many pairs of readings as tell them apart; None if more pairs are needed.
 
-    Raises :class:`EndsAreTheSame` for those that are, :class:`TooNoisy` for those that no number of pairs tells that is
-    worth it.
+    Raises :class:`EndsAreTheSame` if they are the same, and :class:`TooNoisy` if no number of pairs that is worth it
+    tells whether they are.
     """
     if are_far_apart(ends.old, ends.new):
         return ends
@@ -221,14 +221,14 @@ def told_apart(ends: MeasuredEnds, readings: InTurn, rule: PairsRule) -> Measure
 
 
 def factor_text(seen: PairedDifference, objective: Objective) -> str:
-    """How many times the old end's value the new one's is: ``0.902 times (95 %: 0.875 to 0.930), by 6 pairs``."""
+    """The ratio of the new end's value to the old one's: ``0.902 times (95 %: 0.875 to 0.930), by 6 pairs``."""
     return f"{objective.factor(seen.mean, seen.half_width()).text}, by {seen.pairs} pairs"
 
 
 def from_scores(ends: MeasuredEnds, scores: Scores) -> Threshold:
-    """The middle of the gap beside the new end's level, given the scores of each kernel.
+    """Return the threshold in the gap beside the new end's level, given the scores of each kernel.
 
-    Raises :class:`EndsDoNotReproduce` when the ends differ in another direction than expected, or not at all.
+    Raises :class:`EndsDoNotReproduce` if the ends differ in another direction than expected, or not at all.
     """
     if ends.old == ends.new:
         hint = "choose a --metric that the two ends differ in, or give a --threshold"
@@ -241,7 +241,7 @@ def from_scores(ends: MeasuredEnds, scores: Scores) -> Threshold:
 
 
 def given(score: float, ends: MeasuredEnds) -> Threshold:
-    """A person's threshold; raises :class:`EndsDoNotReproduce` unless each end is on its side of it."""
+    """Return the user's threshold; raises :class:`EndsDoNotReproduce` unless each end is on its side of it."""
     direction = ends.expected or Direction.between(ends.old, ends.new)
     claims = ((ends.terms.old, ends.old, Verdict.OLD), (ends.terms.new, ends.new, Verdict.NEW))
     wrong = [word for word, end, side in claims if direction.verdict(end > score) is not side]
@@ -257,12 +257,12 @@ def given(score: float, ends: MeasuredEnds) -> Threshold:
     return Threshold(score, ends.old, ends.new, True, ends.difference)
 
 
-# Of all metrics that were looked at none is named by chance more often than so (Holm 1979).
+# The probability that any of the tested metrics is named by chance (Holm 1979).
 _BEYOND_DOUBT = 1e-3
 
 
 def differing(runs: Sequence[tuple[bool, Run]], asked: Objective) -> str | None:
-    """What to choose instead, for a person: the metric that differs most surely; None where none does beyond doubt.
+    """Return a hint to the metric in which the ends differ most surely; None if they differ in none beyond doubt.
 
     ``runs`` are those of both ends in the order of measuring, True for the new one.
     """
@@ -273,10 +273,10 @@ def differing(runs: Sequence[tuple[bool, Run]], asked: Objective) -> str | None:
             objective = replace(objective, over=WORST)
         if name == asked.metric:
             continue
-        with suppress(UserError, InfraError):  # nothing of it is better, or there is no value, or none above zero
+        with suppress(UserError, InfraError):  # neither direction of it is better, or it has no value above zero
             objective.check()
             seen = difference([(is_new, objective.score(objective.value(run))) for is_new, run in runs])
-            if seen is not None and seen.error:  # without any spread nothing is known of the noise
+            if seen is not None and seen.error:  # without any spread the noise is unknown
                 found.append((objective, seen))
     adjusted = holm([p_value(one.mean / one.error, one.freedom) for _, one in found])
     sure = [(p, place) for place, p in enumerate(adjusted) if p <= _BEYOND_DOUBT]

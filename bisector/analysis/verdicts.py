@@ -1,8 +1,8 @@
-"""All facts of a bisection to all its verdicts: pure, and replayed after every trial.
+"""Derive all verdicts of a bisection from all of its facts. Pure, and replayed after every trial.
 
-Figures of two hosts are never compared: each has a line and levels of its own. A host that has changed
-(:class:`bisector.core.trial.Era`) is another one. In counted time a second trial of a kernel tells nothing, once it
-was shown on the host that it is the same to the last bit (qemu(1), ``-icount``).
+Figures of two hosts are never compared: each host has a threshold and levels of its own. A host that has changed
+(:class:`bisector.core.trial.Era`) counts as another host. In counted time a second trial of a kernel tells nothing,
+once the host has shown that it is the same to the last bit (qemu(1), ``-icount``).
 """
 
 from collections import defaultdict
@@ -55,7 +55,7 @@ _OF_HOST = frozenset(("host.json", "build.log"))
 
 @dataclass(frozen=True, slots=True)
 class SameAgain:
-    """Two trials, by their numbers, that should be the same; ``unlike`` are the files that differ."""
+    """Two trials, by their numbers, that should be the same; ``unlike`` has the names of the files that differ."""
 
     first: int
     again: int
@@ -63,12 +63,12 @@ class SameAgain:
 
     @property
     def is_exact(self) -> bool:
-        """Whether they are."""
+        """Whether the two trials are the same."""
         return not self.unlike
 
     @property
     def sentence(self) -> str:
-        """What was seen, for a person."""
+        """The comparison of the two trials, for a person."""
         both = f"trials {self.first} and {self.again}, of one kernel with the same seed,"
         if self.is_exact:
             return f"{both} are the same to the last bit: counted time is exact here"
@@ -76,7 +76,7 @@ class SameAgain:
 
 
 def repeats(trials: Iterable[Numbered]) -> Iterator[SameAgain]:
-    """Each whole trial in counted time, of those that are given, that an earlier one should be equal to."""
+    """Yield each whole trial in counted time that should be the same as an earlier one, with that one."""
     seen: dict[tuple[object, ...], Numbered] = {}
     for n, trial in trials:
         if not trial.is_counted or not trial.is_whole or trial.kernel is None:
@@ -94,21 +94,24 @@ def repeats(trials: Iterable[Numbered]) -> Iterator[SameAgain]:
 
 
 def host_of(trial: Trial) -> str:
-    """With which trials its figures can be compared: those of its host while that stays as it is, by host and era.
+    """The host of a trial, with its era: figures are comparable if this is equal.
 
-    What others measured is all of one host.
+    All trials that others measured are of one host, the empty string.
     """
     return in_era(trial.host, trial.era.digest if trial.era is not None else "") if trial.origin is None else ""
 
 
 def in_era(host: str, era: str) -> str:
-    """What a host is called in an era, which is empty where it is not known."""
+    """The name of a host in an era; ``era`` is empty if it is not known."""
     return f"{host} (era {era})" if era else host
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A host is not ``what`` it was: ``before`` is its last trial of before, ``since`` its first one since."""
+    """A change of a host: ``before`` is its last trial before the change, ``since`` its first one after it.
+
+    ``what`` describes the change, for a person.
+    """
 
     host: str
     before: int
@@ -117,7 +120,7 @@ class Changed:
 
 
 def changes_of_hosts(trials: Iterable[Numbered]) -> Iterator[Changed]:
-    """Each change of a host between two of its trials, oldest first."""
+    """Yield each change of a host between two of its trials, oldest first."""
     last: dict[str, Numbered] = {}
     for n, trial in trials:
         before = last.get(trial.host)
@@ -128,11 +131,11 @@ def changes_of_hosts(trials: Iterable[Numbered]) -> Iterator[Changed]:
 
 @dataclass(frozen=True)
 class Judging:
-    """The trials of one bisection, seen under its settings; ``old`` and ``new`` are the ends' hashes.
+    """The trials of one bisection, judged by its settings; ``old`` and ``new`` are the hashes of the ends.
 
-    A weak trial up to the number ``forgiven`` is no reason (any more) to give up its commit. Without ends (a single
-    trial) there is no threshold but the one the settings give. What all trials amount to together is found once: each
-    of them is judged by it.
+    Weak trials up to the number ``forgiven`` are no reason to give up their commits. Without ends (a single trial)
+    there is no threshold but that of the settings. Results that depend on all trials are computed once, because each
+    trial is judged by them.
     """
 
     settings: Settings
@@ -143,7 +146,7 @@ class Judging:
 
     @cached_property
     def hosts(self) -> Mapping[str, "Judging"]:
-        """The trials of each host by themselves, in the order in which the hosts first had one."""
+        """The trials of each host, in the order in which the hosts first had one."""
         names = dict.fromkeys(host_of(trial) for _, trial in self.trials)
         if len(names) == 1:
             return dict.fromkeys(names, self)
@@ -153,12 +156,12 @@ class Judging:
         }
 
     def on(self, host: str) -> "Judging":
-        """The trials of one host, which may have none yet."""
+        """The trials of one host, possibly none."""
         return self.hosts.get(host) or replace(self, trials=())
 
     @cached_property
     def reference(self) -> "Judging":
-        """Those of the host whose line and levels are shown for all: the first one that measured both ends."""
+        """The host whose threshold and levels are shown for all hosts: the first one that measured both ends."""
         hosts = tuple(self.hosts.values())
         return next((one for one in hosts if len(hosts) == 1 or one.ends_line is not None), (*hosts, self)[0])
 
@@ -171,7 +174,7 @@ class Judging:
 
     @cached_property
     def _speed(self) -> Speed | None:
-        """How fast the cores of the host were when it measured the ends; None for several hosts together."""
+        """The speed of the host's cores when it measured the ends; None for several hosts together."""
         if len(self.hosts) > 1:
             return None
         found, alone, limit = [], Soundness(self.settings), self.settings.contention.max_speed_change
@@ -183,13 +186,13 @@ class Judging:
 
     @cached_property
     def same_again(self) -> tuple[SameAgain, ...]:
-        """The trials in counted time on one host that an earlier one should be equal to."""
+        """The pairs of trials in counted time on one host that should be the same."""
         sound = ((n, one) for n, one in self.trials if one.same_kernel_as is None and self._whole_evidence(one).sound)
         return tuple(repeats(sound))
 
     @property
     def is_exact(self) -> bool:
-        """Whether the guests of a host count their time and do the same again, as far as was seen."""
+        """Whether the guests of a host count their time, and all repeated trials so far were the same."""
         return self.settings.machine.is_counted and all(one.is_exact for one in self.same_again)
 
     @cached_property
@@ -202,33 +205,33 @@ class Judging:
 
     @property
     def objective(self) -> Objective:
-        """Which value of a run decides."""
+        """The value of a run that decides."""
         return self.settings.bisect.objective
 
     @property
     def expected(self) -> Direction | None:
-        """The direction of the change that somebody named."""
+        """The direction of the change that the user expects."""
         return self.settings.bisect.expected
 
     @property
     def direction(self) -> Direction | None:
-        """The direction of the change, as expected or as the ends show; None before they are measured."""
+        """The direction of the change that the ends show, else the expected one; None if neither is known."""
         return self.ends_line.direction if self.ends_line is not None else self.expected
 
     @property
     def terms(self) -> Terms:
-        """The words for both sides: as chosen, or by the direction once that is known."""
+        """The words for both sides: as chosen, else by the direction of the change."""
         return self.settings.bisect.terms or Terms.usual(self.direction)
 
     def check_metric(self, sha: str) -> None:
-        """Raise :class:`UserError` when a run of a commit, which nothing disturbed, has no value that can decide."""
+        """Raise :class:`UserError` if an undisturbed run of a commit has no value that can decide."""
         for _, trial in self._trials_of(sha):
             if trial.fault is None and trial.runs and trial.origin is None and not self._soundness.disturbances(trial):
-                with suppress(InfraError):  # that is a weakness
+                with suppress(InfraError):  # an InfraError is a weakness of the trial
                     self.objective.value(judged_run(trial))
 
     def value(self, trial: Trial) -> float | None:
-        """The value of a trial's last run; None where it has none."""
+        """The value of a trial's last run; None if it has none."""
         if trial.fault is not None or not trial.runs or self._soundness.unscored(trial):
             return None
         return self.objective.value(judged_run(trial))
@@ -238,17 +241,17 @@ class Judging:
         return score(trial, self.objective)
 
     def settlement(self, sha: str) -> Settlement:
-        """What all trials of a commit, and of the one whose equal kernel was measured, amount to.
+        """Return the conclusion from all trials of a commit, including trials of a commit with an equal kernel.
 
-        An end needs a whole run of its kernel, since the threshold comes from the ends: nothing that is asked of an end
-        may depend on the threshold.
+        An end needs a whole run of its kernel, because the threshold comes from the ends: nothing that is asked of an
+        end may depend on the threshold.
         """
         whole = sha in (self.old, self.new)
         return settle(self._evidence_of(self._trials_of(sha), whole=whole), self.settings.retries)
 
     @cached_property
     def short_fill(self) -> ShortFill:
-        """Whether caches that are filled only until they are settled measure the same, on one host."""
+        """Whether runs measure the same after a short fill, on one host."""
         if self.reference is not self:
             return self.reference.short_fill
         line = self.ends_line.score if self.ends_line is not None else None
@@ -256,7 +259,7 @@ class Judging:
 
     @property
     def both_ways(self) -> tuple[BothWays, BothWays]:
-        """Both ends with either fill, on one host."""
+        """The readings of both ends with whole fills and with short fills, on one host."""
 
         def end(sha: str) -> BothWays:
             tried = [one for _, one in self.trials if one.commit.sha == sha and one.fill is Fill.SHORT]
@@ -270,24 +273,24 @@ class Judging:
 
     @property
     def given_up(self) -> tuple[str, ...]:
-        """The commits of which no measurement was sound, with no fault of their own."""
+        """The commits without a fault of their own that have been given up because no measurement was sound."""
         settled = {sha: self.settlement(sha) for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials)}
         return tuple(sha for sha, one in settled.items() if isinstance(one, Untestable) and one.weak)
 
     def _evidence_of(self, trials: Sequence[Numbered], *, whole: bool = False) -> list[TrialEvidence]:
-        """What trials amount to one by one; one with a short fill that does not count here is left out."""
+        """Return the evidence of each trial, except trials with a short fill if those do not count here."""
         found = []
         for n, trial in trials:
             if trial.filled_short or trial.unlike is not None if whole else self._is_excluded(trial):
                 continue
             one, speed = self._whole_evidence(trial) if whole else self._evidence(trial), self._home(trial)._speed
-            # Before the host had the speed that it has for good, no trial is a reason to give up its commit
+            # Trials from before the host reached its lasting speed are no reason to give up a commit
             forgiven = n <= self.forgiven or (speed is not None and n < speed.since)
             found.append(replace(one, forgiven=forgiven))
         return found
 
     def _trials_of(self, sha: str) -> list[Numbered]:
-        """The trials that measured a commit's kernel, under its own name or that of a commit with an equal one."""
+        """The trials that measured a commit's kernel, including trials of commits with an equal kernel."""
         same = {trial.commit.sha: trial.same_kernel_as for _, trial in self.trials if trial.same_kernel_as is not None}
         shas = [sha]
         while (other := same.get(shas[-1])) is not None and other not in shas:
@@ -295,17 +298,17 @@ class Judging:
         return [(n, one) for n, one in self.trials if one.commit.sha in shas and one.same_kernel_as is None]
 
     def to_measure_whole(self, sha: str) -> Commit | None:
-        """The commit that needs a whole run, when what is known of this one rests on a run that was stopped early.
+        """The commit to measure in a whole run, if what is known of ``sha`` rests on a run that was stopped early.
 
-        Another one, when that has an equal kernel and was measured. None when there is nothing (more) to try.
+        It is another commit if that one has an equal kernel and was measured. None if no (further) whole run is needed.
         """
         known = self._trials_of(sha)
         return known[0][1].commit if lacks_whole_run(self._evidence_of(known), self.settings.retries) else None
 
     def since(self, sha: str) -> Settlement:
-        """What the trials of a commit amount to since its last sound one: whether another can be had.
+        """Return the conclusion from a commit's trials after its last sound one: whether another sound one is possible.
 
-        Where no trial of the commit is sound, it is what :meth:`settlement` gives.
+        If there is no trial after it, this is :meth:`settlement`; if no trial is sound, all trials count.
         """
         mine = [(n, one) for n, one in self.trials if one.commit.sha == sha and not self._is_excluded(one)]
         ended = [place for place, (_, one) in enumerate(mine, 1) if one.same_kernel_as or self.is_sound(one)]
@@ -315,7 +318,7 @@ class Judging:
         return settle(self._evidence_of(rest), self.settings.retries)
 
     def sound(self, sha: str | None = None) -> tuple[tuple[Trial, Verdict], ...]:
-        """Every trial whose figures count, of one commit or of all, with the side it is on; MEASURED without a line."""
+        """All sound trials, of one commit or of all, each with its side; MEASURED without a threshold."""
         return tuple(
             (trial, self._judge_sound(trial).verdict)
             for _, trial in self.trials
@@ -323,21 +326,22 @@ class Judging:
         )
 
     def readings(self) -> Iterator[tuple[Trial, Verdict]]:
-        """Those of them that tell something: one that is the same again does not."""
+        """The sound trials that tell something: exact repetitions do not."""
         nothing = {id(trial) for one in self.hosts.values() for n, trial in one.trials if n in one._told_nothing}
         return ((trial, verdict) for trial, verdict in self.sound() if id(trial) not in nothing)
 
     def verdicts(self) -> Iterator[tuple[str, Verdict]]:
-        """The settled verdicts on commits as the history has them, in the order in which they were first tried."""
+        """Yield the settled verdict on each commit of the history, in the order in which they were first tried."""
         for sha in dict.fromkeys(trial.commit.sha for _, trial in self.trials if trial.subject.is_commit):
             if (judgement := self.judge(sha)) is not None:
                 yield sha, judgement.verdict
 
     def threshold(self) -> Threshold | None:
-        """The line between the two sides, on the host that has one first; None until both ends are told apart.
+        """Return the threshold between both sides, on the first host that has one; None until both ends are told apart.
 
-        What others measured is taken as it is: nobody can read it again. Raises :class:`EndsDoNotReproduce` when the
-        ends do not differ, or are not as expected; with another metric by which they differ, if there is one.
+        Figures that others measured cannot be read again, so their ends are taken to differ as measured. Raises
+        :class:`EndsDoNotReproduce` if the ends do not differ, or not as expected; the hint names another metric in
+        which they differ, if there is one.
         """
         if self.reference is not self:
             return self.reference.threshold()
@@ -367,16 +371,16 @@ class Judging:
 
     @cached_property
     def ends_in_turn(self) -> tuple[tuple[bool, Trial], ...]:
-        """The sound whole trials of both ends that tell something, in the order of measuring: whether of the new one.
+        """The sound whole trials of both ends that tell something, in the order of measuring; True is for the new end.
 
-        Those of one host; the line comes of their scores.
+        They are those of one host; the threshold comes from their scores.
         """
         ends = {self.old: False, self.new: True}
         return tuple((ends[trial.commit.sha], trial) for trial in self._whole if trial.commit.sha in ends)
 
     @cached_property
     def ends_line(self) -> Threshold | None:
-        """The line that trials are judged by; None also when the ends do not differ, or are not as expected."""
+        """The threshold that trials are judged by; None also if the ends do not differ, or not as expected."""
         if len(self.hosts) > 1:
             return next((one.ends_line for one in self.hosts.values() if one.ends_line is not None), None)
         try:
@@ -386,7 +390,7 @@ class Judging:
 
     @cached_property
     def scores(self) -> dict[str, list[float]]:
-        """The scores of every sound trial of whole runs alone, on one host, by the commit's hash."""
+        """The scores of all sound trials without a run that was stopped early, on one host, by the commit's hash."""
         found: defaultdict[str, list[float]] = defaultdict(list)
         for trial in self._whole:
             found[trial.commit.sha].append(self.score(trial))
@@ -394,40 +398,40 @@ class Judging:
 
     @cached_property
     def _whole(self) -> tuple[Trial, ...]:
-        """Every sound trial of whole runs that tells something; the line is found without the others.
+        """The sound trials of whole runs that tell something; the threshold comes from these alone.
 
-        Of those whose cache was filled in another way, too: they are held against it.
+        Trials with a short fill are left out, too, because they are compared with the threshold.
         """
         whole = ((n, one) for n, one in self.trials if one.same_kernel_as is None and one.is_whole)
         told = (one for n, one in whole if n not in self._told_nothing)
         return tuple(one for one in told if not self._soundness.unscored(one) and self._evidence(one).sound)
 
     def scores_of(self, shas: Iterable[str]) -> tuple[float, ...]:
-        """Those of commits, be it under the names of others with equal kernels, on the host whose levels are shown."""
+        """The scores of commits, including commits with equal kernels, on the host whose levels are shown."""
         of_kernels = dict.fromkeys(trial.commit.sha for sha in shas for _, trial in self._trials_of(sha))
         return tuple(score for sha in of_kernels for score in self.reference.scores.get(sha, ()))
 
     @cached_property
     def levels(self) -> tuple[ReadingLevel, ...]:
-        """On which levels the readings of a host lie, worst first; two when there is one change and a little noise."""
+        """The levels of a host's readings, worst first; two if there is one change and a little noise."""
         return levels(self.reference.scores)
 
     @property
     def other_lines(self) -> tuple[float, ...]:
-        """The scores of the other steps between the ends, the widest first; empty while there is but one."""
+        """The scores of further thresholds between the ends, the widest gap first; empty if there is only one step."""
         found = self.ends_line
         return other_gaps(found.score, found.old, found.new, self.levels) if found is not None else ()
 
     @cached_property
     def line(self) -> float | None:
-        """The score of the threshold; None while it is not known, and when the ends are not as expected."""
+        """The score of the threshold; None if it is not known yet, or if the ends are not as expected."""
         if self.ends_line is not None:
             return self.ends_line.score
         given = self.settings.bisect.threshold_value
         return None if given is None else self.objective.score(given)
 
     def line_on(self, host: str) -> float | None:
-        """The score of the threshold on one host; None also where its ends differ the other way than others'."""
+        """The score of the threshold on one host; None also if its ends differ in the opposite direction to others'."""
         home = self.on(host)
         return home.line if home is self or home.direction in (None, self.direction) else None
 
@@ -437,12 +441,12 @@ class Judging:
         return None if self.line is None else self.objective.value_of(self.line)
 
     def kernel_of(self, sha: str) -> Kernel | None:
-        """The kernel that was built of a commit; None when none was."""
+        """The kernel that was built from a commit; None if none was."""
         kernels = (trial.kernel for _, trial in self.trials if trial.commit.sha == sha)
         return next(filter(None, kernels), None)
 
     def possible(self, candidates: Iterable[Commit], parents_of: Callable[[str], Iterable[str]]) -> tuple[Commit, ...]:
-        """Those of the candidates that can have made the change: not the ones that have a parent's kernel."""
+        """The candidates that can have made the change, without those that are known to have a parent's kernel."""
         made = ((trial.commit.sha, trial.kernel) for _, trial in self.trials)
         contents = {sha: kernel.content_sha256 for sha, kernel in made if kernel is not None}
 
@@ -452,10 +456,10 @@ class Judging:
         return tuple(commit for commit in candidates if differs(commit.sha))
 
     def measured_kernels(self, *, whole: bool = False) -> dict[str, str]:
-        """Content of each kernel of which what is known holds for any equal one, and the commit it is of.
+        """The kernels whose conclusions hold for any equal kernel: the content's hash, and the commit.
 
-        That is one that has figures that count, or a fault of its own that was believed; a host that was too busy each
-        time says nothing of the kernel. If ``whole``, only by trials that an answer may rest on, unless none is needed.
+        A kernel is included if its figures count, or if a fault of its own was believed; a host that was busy each time
+        says nothing about the kernel. If ``whole``, commits that still lack a whole run are left out.
         """
         ran = {trial.commit.sha for _, trial in self.trials if trial.fault is None}
         early = {trial.commit.sha for _, trial in self.trials if trial.runs and not trial.bears_answer}
@@ -470,7 +474,7 @@ class Judging:
         return {content: sha for content, sha in found.items() if sha not in lacking}
 
     def judge(self, sha: str) -> Judgement | None:
-        """The settled verdict on a commit; None while it has to be measured (again)."""
+        """Return the settled verdict on a commit; None if it has to be measured (again)."""
         match self.settlement(sha):
             case Again():
                 return None
@@ -480,7 +484,7 @@ class Judging:
                 return Judgement(Verdict.SKIP, other.why)
 
     def judged_trials(self) -> Iterator[tuple[int, Trial, Judgement]]:
-        """Every trial with what it says by itself."""
+        """Yield every trial with its number and its own judgement."""
         for n, trial in self.trials:
             fault, evidence = trial.fault, self._evidence(trial)
             if trial.same_kernel_as is not None:
@@ -510,7 +514,7 @@ class Judging:
         return classify(trial, line, self.direction, self.objective)
 
     def _evidence(self, trial: Trial) -> TrialEvidence:
-        """A trial and its weaknesses; a run that was stopped early may have been held against another threshold."""
+        """Return a trial's evidence; a run that was stopped early may have been judged by another threshold."""
         if (home := self._home(trial)) is not self:
             return home._evidence(trial)
         if self._is_excluded(trial):
@@ -520,12 +524,12 @@ class Judging:
         if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_value) is None:
             return self._whole_evidence(trial)
         early = () if holds(stop, line, self.objective) is not None else (unclear(stop, line, self.objective),)
-        if stop.against and trial is self.trials[0][1]:  # before anything was measured here to be clear of
+        if stop.against and trial is self.trials[0][1]:  # nothing was measured here before that it could be clear of
             early = ("stopped early, clear of a run of before its host changed",)
         return TrialEvidence(trial, (*self._soundness.weaknesses(trial), *early))
 
     def _whole_evidence(self, trial: Trial) -> TrialEvidence:
-        """A trial and its weaknesses where the threshold is not known, or comes from this trial."""
+        """Return a trial's evidence without a threshold: it is not known, or comes from this trial."""
         too_early = trial.stopped_early is not None and trial.unlike is None
         early = ("stopped early, where a whole run is needed",) if too_early else ()
         return TrialEvidence(trial, (*self._home(trial)._soundness.weaknesses(trial), *early))
