@@ -1,1 +1,1 @@
-"""The words of the field, errors, events and deadlines; imports no other room."""
+"""The vocabulary of the project, errors, events and deadlines; imports no other room."""

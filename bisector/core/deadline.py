@@ -1,7 +1,7 @@
-"""How long something is waited for, and how often it is tried; the owner of tenacity.
+"""Waiting with a limit, and trying again; the only user of tenacity.
 
-A :class:`Deadline` is a moment by which something must have happened, with a name for what was waited for. What may
-work in a moment is tried again (:func:`retried`): a mirror, a remote, a mail server that is busy.
+A :class:`Deadline` is a moment by which something must have happened, and the name of what is waited for. An action
+that may soon succeed is tried again (:func:`retried`): a mirror, a remote, a mail server that is busy.
 """
 
 import time
@@ -15,24 +15,24 @@ T = TypeVar("T")
 
 
 def awake_s() -> float:
-    """Seconds on the monotonic clock, in which the machine was not suspended."""
+    """Return seconds on the monotonic clock, which stands still while the machine is suspended."""
     return time.monotonic()
 
 
 def since_boot_s() -> float:
-    """Seconds since the machine was booted, suspensions included."""
+    """Return seconds since the machine was booted, including suspensions."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Clock(Protocol):
-    """The time in which something is waited for; a test that waits has a clock of its own."""
+    """The clock for a wait; tests that wait have one of their own."""
 
     def now_s(self) -> float:
-        """Seconds since some moment; never fewer than before."""
+        """Return seconds since some moment; never fewer than before."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Return that much later."""
+        """Return after this time."""
         ...
 
 
@@ -40,7 +40,7 @@ class SystemClock:
     """The monotonic clock of this machine."""
 
     def now_s(self) -> float:
-        """Seconds in which the machine was not suspended."""
+        """Return seconds in which the machine was not suspended."""
         return awake_s()
 
     def sleep(self, seconds: float) -> None:
@@ -52,10 +52,10 @@ SYSTEM_CLOCK: Clock = SystemClock()
 
 
 class AttentiveClock:
-    """Another clock without the time in which nobody looked at it, but for a second.
+    """A clock that follows another one, but counts at most one second between two looks at it.
 
-    For what is looked at several times a second while something is waited for. A process that was stopped meanwhile
-    (SIGSTOP, a frozen cgroup, a paused host) could hear nothing, so that silence in that time says nothing.
+    It is for what is looked at several times a second during a wait. A process that was stopped meanwhile (SIGSTOP, a
+    frozen cgroup, a paused host) could hear nothing, so that silence in that time says nothing.
     """
 
     MOST_COUNTED_S = 1.0
@@ -66,7 +66,7 @@ class AttentiveClock:
         self._counted_s = 0.0
 
     def now_s(self) -> float:
-        """Seconds in which somebody looked."""
+        """Return the seconds counted so far."""
         now_s = self._clock.now_s()
         self._counted_s += min(now_s - self._looked_at_s, self.MOST_COUNTED_S)
         self._looked_at_s = now_s
@@ -78,7 +78,7 @@ class AttentiveClock:
 
 
 class DeadlineExpired(Exception):
-    """A deadline passed; the caller translates it, since only the caller knows who is to blame."""
+    """A deadline has passed; the caller translates it, since only the caller knows who is to blame."""
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(what, seconds)
@@ -91,9 +91,9 @@ class DeadlineExpired(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``seconds`` from its making, on the monotonic clock; passed down instead of time-outs.
+    """A deadline ``seconds`` after its creation, on the monotonic clock; passed down instead of time-outs.
 
-    That clock stands still while the machine is suspended, as guests and commands do.
+    This clock stands still while the machine is suspended, as guests and commands do.
     """
 
     what: str
@@ -104,12 +104,12 @@ class Deadline:
 
     @classmethod
     def by(cls, clock: Clock, what: str, seconds: float) -> Self:
-        """One on another clock."""
+        """Return a deadline on another clock."""
         return cls(what, seconds, clock.now_s(), clock.now_s, clock.sleep)
 
     @classmethod
     def through_suspension(cls, what: str, seconds: float) -> Self:
-        """One that goes on while the machine is suspended (clock_getres(2), CLOCK_BOOTTIME)."""
+        """Return a deadline on a clock that includes suspensions (clock_getres(2), CLOCK_BOOTTIME)."""
         return cls(what, seconds, since_boot_s(), since_boot_s)
 
     @property
@@ -124,16 +124,16 @@ class Deadline:
 
     @property
     def expired(self) -> bool:
-        """Whether the moment has passed."""
+        """Whether the deadline has passed."""
         return self.remaining_s <= 0.0
 
     def check(self) -> None:
-        """Raise :class:`DeadlineExpired` when the moment has passed."""
+        """Raise :class:`DeadlineExpired` if the deadline has passed."""
         if self.expired:
             raise DeadlineExpired(self.what, self.seconds)
 
     def poll(self, probe: Callable[[], T | None], every_s: float = 0.05) -> T:
-        """Call ``probe`` until it answers something; raise :class:`DeadlineExpired` at the end."""
+        """Call ``probe`` until it returns a value; raise :class:`DeadlineExpired` after the deadline."""
         while (answer := probe()) is None:
             self.check()
             self.sleep(min(every_s, max(self.remaining_s, 0.001)))
@@ -146,10 +146,10 @@ def retried(
     waits_s: Sequence[float],
     tell: Callable[[int], object] = lambda failed: None,
 ) -> T:
-    """What ``attempt`` answers; before each further one ``tell`` is told how many have failed.
+    """Return the result of ``attempt``; before each further attempt, call ``tell`` with the number of failed ones.
 
-    There is one attempt more than there are ``waits_s``, the seconds between them. Raises what the last one raises,
-    and at once whatever is not ``on``.
+    There is one attempt more than there are ``waits_s``, the seconds between attempts. Raises the error of the last
+    attempt, and at once any error that is not ``on``.
     """
 
     def told(state: RetryCallState) -> None:
@@ -158,7 +158,7 @@ def retried(
     again = Retrying(
         retry=retry_if_exception_type(on),
         stop=stop_after_attempt(len(waits_s) + 1),
-        wait=lambda state: (*waits_s, 0.0)[state.attempt_number - 1],  # it asks after the last attempt, too
+        wait=lambda state: (*waits_s, 0.0)[state.attempt_number - 1],  # tenacity asks after the last attempt, too
         sleep=time.sleep,
         before_sleep=told,
         reraise=True,

@@ -1,7 +1,7 @@
-"""Errors by who is to blame, and findings about this machine; the type decides what happens next, never the text.
+"""Errors by who is to blame, and findings about a machine; the type decides what happens next, never the text.
 
-What else is raised is a bug (traceback, exit 70). All of them pickle: their arguments reach ``Exception.__init__``
-positionally. A finding tells beforehand what would be an error later (:mod:`bisector.doctor.checks`).
+Any other exception is a bug (traceback, exit 70). All errors pickle: their arguments reach ``Exception.__init__``
+positionally. A finding announces what would be an error later (:mod:`bisector.doctor.checks`).
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from bisector.core.trial import Fault, FaultKind, Stage, Trial
 
 
 class BisectorError(Exception):
-    """An error with a sentence for a person and, where there is one, what to type next."""
+    """An error with a sentence for a person and, if there is one, a hint what to type next."""
 
     exit_code = 70
-    # The hash of the commit that stopped a bisection, where the bisection can go on without it.
+    # The hash of the commit that stopped a bisection, if the bisection can go on without it.
     skippable = ""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -29,27 +29,27 @@ class BisectorError(Exception):
 
 
 class UserError(BisectorError):
-    """What we were given cannot work: arguments, settings, repository, job file, image."""
+    """An input is at fault: arguments, settings, repository, job file, image."""
 
     exit_code = 2
 
 
 class EndsDoNotReproduce(BisectorError):
-    """An end of the range measured otherwise than claimed, or the two ends are too close."""
+    """An end of the range measured otherwise than claimed, or the ends are too close together."""
 
     exit_code = 1
 
 
 class InfraError(BisectorError):
-    """A fault of this tool, its host or the network; it never becomes a verdict."""
+    """A fault of bisector, its host or the network; it never becomes a verdict."""
 
     exit_code = 4
 
 
 class AttemptFailed(InfraError):
-    """A trial that ended by no fault of its kernel: at which stage, on which host.
+    """A trial ended at a stage, on a host, without a fault of its kernel.
 
-    ``trial`` has the facts up to then, and no fault; None when it was not a trial, or had not begun.
+    ``trial`` has the facts until then, without a fault; None if it was not a trial, or had not begun.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class AttemptFailed(InfraError):
 
 
 class AttemptCancelled(AttemptFailed):
-    """A trial that was ended because nobody needs it any more; it says nothing of its commit, or of its host."""
+    """A trial whose result is no longer needed was ended; this says nothing about its commit or its host."""
 
 
 class TrialRefused(UserError):
-    """A trial that found the input at fault; ``trial`` has the facts up to then, and no fault."""
+    """A trial found the input at fault; ``trial`` has the facts until then, without a fault."""
 
     def __init__(self, message: str, hint: str = "", trial: Trial | None = None) -> None:
         super().__init__(message, hint)
@@ -79,7 +79,7 @@ class TrialRefused(UserError):
 
 
 class Interrupted(BisectorError):
-    """A person or the system asked us to stop; everything measured so far is on disk."""
+    """The user or the system asked bisector to stop; everything measured so far is on disk."""
 
     exit_code = 130
 
@@ -87,7 +87,7 @@ class Interrupted(BisectorError):
 class KernelFault(BisectorError):
     """The kernel under test cannot be judged: it does not build, boot or survive the workload.
 
-    ``reason`` and ``tail`` are often its own words, and go on record: they are cleaned here.
+    ``reason`` and ``tail`` are often the kernel's own words, and are recorded: so they are cleaned here.
     """
 
     exit_code = 4
@@ -106,12 +106,12 @@ class KernelFault(BisectorError):
 
     @property
     def fault(self) -> Fault:
-        """The record of this error among the trial's facts."""
+        """The record of this error for the facts of a trial."""
         return Fault(self.stage, self.kind, self.reason, self.tail, self.cached)
 
 
 class Grade(StrEnum):
-    """What a finding means for a bisection here: MISSING stops it, WARN makes it worse, INFO changes nothing."""
+    """The grade of a finding: MISSING stops a bisection here, WARN makes its evidence worse, INFO changes nothing."""
 
     OK = "ok"
     WARN = "warn"
@@ -121,7 +121,7 @@ class Grade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found out about a machine; ``remedy`` is the one command (or the hint) that fixes it."""
+    """A finding about a machine; ``remedy`` is the one command that fixes it, or a hint."""
 
     name: Annotated[str, "what was looked at; names stay"]
     state: Annotated[Grade, "`missing` stops `bisector start`, `warn` makes its evidence worse"]
@@ -130,10 +130,10 @@ class Finding:
 
     @property
     def warning(self) -> str:
-        """The line that is printed when a run begins in spite of it, or of what changes nothing."""
+        """The line that is printed if a run begins in spite of the finding."""
         return f"{'' if self.state is Grade.INFO else 'warning: '}{self.name}: {self.what}"
 
 
 def refusal(name: str, error: BisectorError) -> Finding:
-    """The finding that an adapter's refusal is."""
+    """Return the finding for an adapter's refusal."""
     return Finding(name, Grade.MISSING, error.message, error.hint or None)

@@ -1,4 +1,4 @@
-"""What is happening, told one way to whoever listens; nobody answers."""
+"""Events that tell listeners what is happening; no listener answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,10 +12,10 @@ from bisector.core.verdict import Direction, Terms, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The next trial: which commit, why, how many candidates and steps are left (0: unknown).
+    """The next trial: its commit and purpose, and how many candidates and steps are left (0: unknown).
 
-    This trial is one of the steps that are left. Where commits have probabilities, ``probability`` is that of the
-    likeliest one, and the candidates have 99 % of it together.
+    This trial is one of the steps that are left. If commits have probabilities, ``probability`` is that of the
+    likeliest commit, and the candidates have 99 % of it together.
     """
 
     n: int
@@ -37,7 +37,7 @@ class StageStarted:
 
 @dataclass(frozen=True, slots=True)
 class LiveSample:
-    """The workload's own rate of the moment, over all its jobs, whatever metric decides in the end."""
+    """The present rate of the workload over all its jobs, whatever metric decides in the end."""
 
     run: str
     rate: float
@@ -47,7 +47,7 @@ class LiveSample:
 
 @dataclass(frozen=True, slots=True)
 class TrialJudged:
-    """A trial ended and was classified; ``why`` is the sentence for the table, ``terms`` are the words as of now."""
+    """A trial ended and was judged; ``why`` is the sentence for the table, ``terms`` are the present words."""
 
     n: int
     trial: Trial
@@ -59,13 +59,13 @@ class TrialJudged:
 
     @property
     def word(self) -> str:
-        """The verdict in the person's words."""
+        """The verdict in the user's words."""
         return self.terms.word(self.verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class BuildStarted:
-    """A kernel is built that nobody measures yet; ``purpose`` is for people."""
+    """The build of a kernel began that is not measured yet; ``purpose`` is for people."""
 
     commit: Commit
     purpose: str
@@ -73,21 +73,21 @@ class BuildStarted:
 
 @dataclass(frozen=True, slots=True)
 class BuildEnded:
-    """That build has ended, in whatever way."""
+    """The build has ended, in whatever way."""
 
     commit: Commit
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something a person wants to know once."""
+    """A message that a person wants to see once."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class OnHost:
-    """What happens on one of several hosts."""
+    """An event on one of several hosts."""
 
     host: str
     event: "Event"

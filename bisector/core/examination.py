@@ -1,4 +1,4 @@
-"""What ``bisector doctor`` finds out about a machine, as a document: printed here, read from the hosts of a fleet."""
+"""The document of ``bisector doctor``: printed here, and read from the hosts of a fleet."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
@@ -9,7 +9,7 @@ from bisector.core.json_keys import SCHEMA
 
 
 class Examination(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector doctor --json`` prints."""
+    """The document that ``bisector doctor --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     ready: Annotated[bool, "whether `bisector start` can begin (exit code 0)"]
@@ -17,10 +17,10 @@ class Examination(JsonObject, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, findings: Sequence[Finding]) -> Self:
-        """The same as the lines for people."""
+        """Return the document of these findings."""
         return cls(ready=ready(findings), findings=tuple(findings))
 
 
 def ready(findings: Sequence[Finding]) -> bool:
-    """Whether `start` would begin where these were found."""
+    """Whether `start` would begin with these findings."""
     return all(finding.state is not Grade.MISSING for finding in findings)

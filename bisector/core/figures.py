@@ -1,4 +1,4 @@
-"""What is read off one run: frozen records of figures; units are in the names. Nothing here concludes."""
+"""The figures of one run, as frozen records; units are in the names. Conclusions are drawn elsewhere."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,20 +8,20 @@ from bisector.core.json_keys import PAIRS
 
 
 class StopReason(StrEnum):
-    """What was clear of a run before its time."""
+    """The reason why a run was stopped early."""
 
     ABOVE = "above"
     NOT_ABOVE = "not above"
-    SETTLED = "settled"  # of a run that fills a cache: it was full, and its figures held still
+    SETTLED = "settled"  # a run that fills a cache: the cache was full, and its figures held still
 
 
 class LatencyKind(StrEnum):
-    """What fio times (fio(1)): until an I/O is submitted, from then until it completes, both together; and syncs."""
+    """What fio times (fio(1)): an I/O until its submission, from there to its completion, and both; and syncs."""
 
     SUBMISSION = "slat"
     COMPLETION = "clat"
     TOTAL = "lat"
-    SYNC = "sync"  # fsync(2), fdatasync(2), sync_file_range(2): of the job, and recorded with each of its directions
+    SYNC = "sync"  # fsync(2), fdatasync(2), sync_file_range(2): of the whole job, recorded with each of its directions
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """What a job took of a CPU over its run time; it is the same in each direction of the job."""
+    """The CPU use of a job over its run time; it is the same in each direction of the job."""
 
     user_percent: Annotated[float, "of a CPU in user mode"]
     system_percent: Annotated[float, "of a CPU in the kernel"]
@@ -54,7 +54,7 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """One fio job in one direction, as fio reported it (fio HOWTO, "Interpreting the output")."""
+    """The figures of one fio job in one direction, as fio reported them (fio HOWTO, "Interpreting the output")."""
 
     name: Annotated[str, "name of the job"]
     direction: Annotated[
@@ -87,7 +87,7 @@ class JobFigures:
 
 @dataclass(frozen=True, slots=True)
 class DiskFigures:
-    """What a block device did during an fio run, as in Documentation/admin-guide/iostats.rst."""
+    """The I/O of a block device during an fio run, as in Documentation/admin-guide/iostats.rst."""
 
     name: Annotated[str, "name of the block device"]
     read_ios: Annotated[int, "reads completed"]
@@ -118,15 +118,15 @@ class CacheStatus:
 
     @property
     def full(self) -> Annotated[bool, "whether every cache block is in use: the next promotion has to demote"]:
-        """Every cache block is in use, so the next promotion has to demote."""
+        """Whether every cache block is in use, so that the next promotion has to demote."""
         return self.total_blocks > 0 and self.used_blocks >= self.total_blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What the host did besides the guest while a run lasted (Documentation/accounting/psi.rst).
+    """The host's other work while a run lasted (Documentation/accounting/psi.rst).
 
-    How fast its cores were is read before the run and after it, by a fixed piece of work.
+    The speed of its cores is measured before and after the run, by a fixed piece of work.
     """
 
     other_busy_cores: Annotated[float, "CPU time of everything but the guest, in cores"]
@@ -142,10 +142,10 @@ class Contention:
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """A run was stopped before its time: its side of the threshold was clear, or the cache that it filled was settled.
+    """How a run was stopped early: its side of the threshold was clear, or the cache that it filled was settled.
 
-    The bound is what the mean of each deciding value was above (ABOVE) or what one was below (NOT_ABOVE), the margin
-    for chance taken off or added, so that the side holds for other thresholds up to there. Of a run that filled a cache
+    The bound is below the mean of each deciding value (ABOVE), or above the mean of one of them (NOT_ABOVE), with a
+    margin for chance, so that the side also holds for other thresholds up to the bound. For a run that filled a cache
     (SETTLED) it is how full the cache was at least.
     """
 
@@ -174,17 +174,17 @@ _ROUND_MARK = "@"
 
 
 def round_name(phase: str, number: int) -> str:
-    """The name of a run that is one of several of a phase: ``empty``, ``empty@2``, ``empty@3``."""
+    """Return the name of the run of a phase in one of its rounds: ``empty``, ``empty@2``, ``empty@3``."""
     return phase if number == 1 else f"{phase}{_ROUND_MARK}{number}"
 
 
 def phase_name(run: str) -> str:
-    """The name of the phase that a run is a round of."""
+    """Return the name of the phase that a run belongs to."""
     return run.partition(_ROUND_MARK)[0]
 
 
 def run_words(name: str) -> str:
-    """A run in a sentence; that of a stack with one run alone is called just that."""
+    """Return the words for a run in a sentence; the only run of a stack is just "run"."""
     return name if name == "run" else f"{name} run"
 
 
@@ -212,16 +212,16 @@ class Run:
 
     @property
     def repeats(self) -> bool:
-        """Whether it is a further round of its phase, which filled a cache and had not done so at once."""
+        """Whether the run is a further round of a phase whose first round did not fill its cache."""
         return self.name != phase_name(self.name)
 
     @property
     def aside_s(self) -> float:
-        """Host seconds of the run that are not fio's run time: its files were laid out, above all; 0 without fio."""
+        """Seconds on the host's clock beyond fio's run time, mostly for laying out files; 0 without fio."""
         return self.duration_s - max(job.runtime_ms for job in self.jobs) / 1000 if self.jobs else 0.0
 
     @property
     def direction(self) -> str:
-        """What its figures are of where they are told without a word: the reads, if it reads."""
+        """The direction whose figures are shown by default: reads, if it reads."""
         directions = [job.direction for job in self.jobs]
         return "read" if "read" in directions or not directions else directions[0]

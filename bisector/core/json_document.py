@@ -1,8 +1,8 @@
-"""JSON documents for scripts: typed objects that say what each of their keys means.
+"""JSON documents for scripts: typed objects that describe each of their keys.
 
-A document is a frozen dataclass, or a :class:`JsonObject`. Its keys are the fields and the properties whose type says
-what they mean, with the unit: ``Annotated[float, "seconds of the build"]``. What says nothing is no key. The schemas in
-docs/schema/ are generated from the types, and tests hold what commands print to them.
+A document is a frozen dataclass, or a :class:`JsonObject`. Its keys are the fields and the properties whose type has a
+description, with the unit: ``Annotated[float, "seconds of the build"]``. Attributes without a description are no keys.
+The schemas in docs/schema/ are generated from the types, and tests validate what commands print against them.
 """
 
 import json
@@ -33,7 +33,7 @@ class JsonObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(NamedTuple):
-    """A key of an object, the attribute that has its value, the type of that, and what it means."""
+    """A key of an object: the attribute that has its value, the type of the value, and its meaning."""
 
     key: str
     attribute: str
@@ -44,7 +44,7 @@ class Member(NamedTuple):
 
 @cache
 def members(kind: type) -> tuple[Member, ...]:
-    """The keys of an object, in order; one that is :data:`FLAT` has no meaning of its own."""
+    """Return the keys of an object, in order; a key that is :data:`FLAT` has no meaning of its own."""
     hints = get_type_hints(kind, include_extras=True)
     own = {one.name: one.name for one in fields(kind)} if is_dataclass(kind) else {}
     if issubclass(kind, msgspec.Struct):
@@ -67,14 +67,14 @@ def members(kind: type) -> tuple[Member, ...]:
 
 
 def plain(value: Any) -> Any:
-    """A document, or anything made of documents, in JSON's own types; what JSON cannot say (NaN, infinity) is null.
+    """Convert a document, or anything made of documents, to JSON's own types; NaN and infinity become null.
 
-    Strings stay as git, the kernel and fio gave them, halves of surrogate pairs included.
+    Strings stay as git, the kernel and fio gave them, including halves of surrogate pairs.
     """
     match value:
         case Enum() | Path():
             shown: Any = value.value if isinstance(value, Enum) else str(value)
-        case float():  # numpy's own among them
+        case float():  # including numpy's floats
             shown = float(value) if math.isfinite(value) else None
         case Mapping():
             shown = {str(key): plain(item) for key, item in value.items()}
@@ -100,19 +100,19 @@ def _entries(value: Any) -> Iterator[tuple[str, object]]:
 
 
 def _names(hint: Any) -> Iterator[str]:
-    """The keys of an object that there may not be."""
+    """The keys of an object that may be missing."""
     (kind,) = (one for one in get_args(hint) if one is not type(None))
     for one in members(kind):
         yield from (one.key,) if FLAT not in one.markers else _names(one.hint | None)
 
 
 def text(document: object) -> str:
-    """The document as it is printed."""
+    """Format a document as it is printed."""
     return json.dumps(plain(document), indent=2) + "\n"
 
 
 def parsed(text: str, kind: type[Document]) -> Document:
-    """The record that another bisector has printed; keys that it does not have yet are passed over.
+    """Parse a document that another bisector has printed; unknown keys are ignored.
 
     Raises ``ValueError`` for anything else.
     """

@@ -1,6 +1,7 @@
-"""What a typed object says of its keys in a JSON document, beside the type of a field or property.
+"""The markers with which a typed object describes its keys in a JSON document, beside the type of an attribute.
 
-Apart from :mod:`bisector.core.json_document`, since the records of trials say it, and no library is loaded for that.
+They are apart from :mod:`bisector.core.json_document`, because the records of trials use them without loading a
+library.
 """
 
 from enum import Enum
@@ -10,7 +11,7 @@ SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new k
 
 
 class Marker(Enum):
-    """How the object of an attribute stands in the document."""
+    """How the object of an attribute appears in the document."""
 
     FLAT = "the keys of the object stand in place of the attribute's own; each is null where there is no object"
     PAIRS = "pairs of a name and a value are an object"
@@ -21,6 +22,6 @@ PAIRS: Final = Marker.PAIRS
 
 
 class Key(NamedTuple):
-    """Beside a type: the key, where it is not the attribute's name."""
+    """The key of an attribute, beside its type, if it is not the attribute's name."""
 
     name: str

@@ -1,7 +1,8 @@
-"""Metrics: what a run is measured by; each name has a unit, and says whether a higher or a lower value is better.
+"""Metrics: each has a name and a unit, and tells whether a higher or a lower value is better.
 
-The names are fio's (fio(1), "Interpreting the output"). What a person's own command prints has a name that says all of
-it, ``custom:tps:1/s:higher``, so that a record is read without its settings; people type ``custom:tps``.
+The names are fio's (fio(1), "Interpreting the output"). A figure that a user's own command prints has a name that
+includes all of this, ``custom:tps:1/s:higher``, so that a record can be read without its settings; users type
+``custom:tps``.
 """
 
 import difflib
@@ -17,7 +18,7 @@ from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.figures import LatencyKind
 
-# The last is of all together, where fio is told to make one figure of them (unified_rw_reporting=mixed).
+# "mixed" is for all I/O together, if fio is told to report one figure for it (unified_rw_reporting=mixed).
 DIRECTIONS = ("read", "write", "trim", "mixed")
 _NUMBER = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>\S*)", re.ASCII)
 _PERCENTILE = re.compile(r"p(?P<percent>[0-9]{1,2}(?:\.[0-9]{1,6})?)", re.ASCII)
@@ -26,19 +27,19 @@ _MINUTE_S = 60
 
 
 class Better(StrEnum):
-    """Which of two values of a metric is the better one."""
+    """Which of two values of a metric is better."""
 
     HIGHER = "higher"
     LOWER = "lower"
 
     @property
     def sign(self) -> int:
-        """1 where a larger value is better, else -1."""
+        """1 if a larger value is better, else -1."""
         return 1 if self is Better.HIGHER else -1
 
 
 class Unit(StrEnum):
-    """The unit that values of a metric are kept in."""
+    """The unit in which values of a metric are kept."""
 
     IOPS = "IOPS"
     BYTES_S = "B/s"
@@ -51,11 +52,11 @@ class Unit(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> "Unit":
-        """The unit that values typed in ``text`` are kept in: ``MiB/s``, ``ms``, ``1/s``.
+        """Return the unit in which values typed in ``text`` are kept: ``MiB/s``, ``ms``, ``1/s``.
 
-        Raises :class:`UserError` for what is not a unit.
+        Raises :class:`UserError` if ``text`` is not a unit.
         """
-        of_its_own = sorted(cls, key=lambda one: one != text)  # seconds are read in nanoseconds, too
+        of_its_own = sorted(cls, key=lambda one: one != text)  # Unit.NANOSECONDS reads seconds, too
         found = next((unit for unit in of_its_own if text and unit.factor(text) is not None), None)
         if found is None:
             names = dict.fromkeys(name for unit in cls for name in (str(unit), *_WRITINGS[unit].scale) if name)
@@ -63,12 +64,12 @@ class Unit(StrEnum):
         return found
 
     def factor(self, text: str) -> float | None:
-        """How much of this unit one of the unit ``text`` is; None where that is of another kind."""
+        """How many of this unit one of the unit ``text`` is; None if that is of another kind."""
         return _WRITINGS[self].scale.get(text)
 
     @property
     def example(self) -> str:
-        """A value as it is typed."""
+        """A value as a user types it."""
         return _WRITINGS[self].example
 
     @property
@@ -77,9 +78,9 @@ class Unit(StrEnum):
         return self in (Unit.IOPS, Unit.BYTES_S, Unit.COUNT, Unit.RATE, Unit.BYTES)
 
     def read(self, text: str) -> float:
-        """A value as a person types it, in this unit: ``20000``, ``1.5ms``, ``80MiB/s``.
+        """Parse a value as a user types it, and return it in this unit: ``20000``, ``1.5ms``, ``80MiB/s``.
 
-        Raises :class:`UserError`; a time or a bandwidth without its unit is none.
+        Raises :class:`UserError`, also for a time or a bandwidth without its unit.
         """
         found = _NUMBER.fullmatch(text.strip())
         factor = None if found is None else _WRITINGS[self].scale.get(found["unit"])
@@ -88,16 +89,16 @@ class Unit(StrEnum):
         return value
 
     def typed(self, value: float) -> str:
-        """The value as :meth:`read` takes it, with all its digits."""
+        """Format a value so that :meth:`read` reads it, with all its digits."""
         return f"{plain_number(value)}{_WRITINGS[self].suffix}"
 
     def text(self, value: float) -> str:
-        """The value with its unit, for a person: ``3,618 IOPS``, ``16.2 ms``, ``80 MiB/s``."""
+        """Format a value with its unit, for a person: ``3,618 IOPS``, ``16.2 ms``, ``80 MiB/s``."""
         return _WRITINGS[self].text(value)
 
 
 def plain_number(value: float) -> str:
-    """A number with all its digits and without an exponent."""
+    """Format a number with all its digits and without an exponent."""
     return f"{Decimal(repr(value)).normalize():f}"
 
 
@@ -109,14 +110,14 @@ def _time(value: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three digits of a value below 1,000, and all those before the point of a larger one."""
+    """Format a value with three digits, or with all digits before its point if there are more."""
     before_point = len(f"{value:.0f}")
     return f"{value:,.{max(0, _THREE_DIGITS - before_point)}f}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """How values of a unit are written: an example, what follows its digits, factors of what is typed, the text."""
+    """How values of a unit are written: an example, the suffix of its digits, the factors of typed units, the text."""
 
     example: str
     suffix: str
@@ -153,9 +154,9 @@ _WRITINGS: Mapping[Unit, _Writing] = {
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric; ``live`` ones can be followed while a run lasts, ``better`` is None where neither side is.
+    """A metric; its runs can be followed if it is ``live``, and ``better`` is None if neither side is better.
 
-    ``name`` is a pattern in the listing of :func:`table`, where it holds for several directions or percentiles.
+    In the listing of :func:`table`, ``name`` is a pattern if the metric exists for several directions or percentiles.
     """
 
     name: str
@@ -167,7 +168,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a metric, of one job, or with an empty ``job`` of the run as a whole."""
+    """A value of a metric, of one job, or of the run as a whole if ``job`` is empty."""
 
     name: str
     job: str
@@ -200,7 +201,7 @@ def _distribution(start: str, what: str) -> Iterator[Metric]:
 
 _STEADY = ".steady"
 SETTLED_AFTER = "settled_after"
-# How a job's syncs are called among the metrics, and what is timed of them.
+# The name of a job's syncs among the metrics, and what is timed
 SYNCS, _OF_SYNCS = "sync.lat", "of an fsync(2), fdatasync(2) or sync_file_range(2)"
 _WHOLE: tuple[Metric, ...] = (
     Metric("elapsed", Unit.SECONDS, Better.LOWER, "run time of the job, or of the command"),
@@ -232,7 +233,7 @@ _WHOLE: tuple[Metric, ...] = (
         Better.LOWER,
         "instructions of the guest for each I/O, where they are counted; those of the idle loop aside",
     ),
-    # Of any layer that is a cache; what one layer alone has, it registers itself.
+    # For any layer that is a cache; a layer registers metrics of its own.
     Metric("cache.hit_ratio", Unit.PERCENT, Better.HIGHER, "reads and writes that the cache answered, of all"),
     Metric("cache.promotions", Unit.COUNT, None, "blocks that went into the cache"),
     Metric("cache.demotions", Unit.COUNT, None, "blocks that left the cache"),
@@ -250,7 +251,7 @@ _registered: dict[str, Metric] = {}
 
 
 def register(metric: Metric) -> None:
-    """Make a metric known that one storage layer alone has; raises :class:`ValueError` for a name that is taken."""
+    """Register a metric of a single storage layer; raises :class:`ValueError` if its name is taken."""
     if metric.name in _known():
         raise ValueError(f"there is a metric {metric.name} already")
     _registered[metric.name] = metric
@@ -270,9 +271,9 @@ def _known() -> Mapping[str, Metric]:
 
 
 def named(name: str) -> Metric:
-    """The metric of a name; a percentile is one of a latency, ``read.clat.p99.9``, also written ``read.clat.p99.90``.
+    """Return the metric of a name; a percentile belongs to a latency: ``read.clat.p99.9``, or ``read.clat.p99.90``.
 
-    Raises :class:`UserError` for a name of none.
+    Raises :class:`UserError` if there is no such metric.
     """
     if (found := _known().get(name)) is not None:
         return found
@@ -297,7 +298,7 @@ def _percentile(name: str) -> Metric | None:
 
 
 def _near(name: str) -> str:
-    """The metric that is likeliest meant: a bare number is a percentile, and without a direction it is of reads."""
+    """Return the metric that is probably meant: a bare number is a percentile, without a direction it is of reads."""
     numbered = re.sub(r"(?<=[a-z])\.([0-9][0-9.]*)$", r".p\1", name)
     for guess in (numbered, f"read.{numbered}"):
         if guess in _known() or _percentile(guess) is not None:
@@ -315,7 +316,7 @@ def _close(name: str, names: Iterable[str]) -> str:
 
 
 def custom(name: str, unit: Unit, better: Better) -> str:
-    """The name of the metric that a person's command prints as ``name``; raises :class:`UserError` for none."""
+    """Return the metric's name for a figure that a user's command prints as ``name``; raises :class:`UserError`."""
     if not _CUSTOM_NAME.fullmatch(name):
         raise UserError(
             f"{name!r} is not a name of a figure", "it has small letters, digits and ._- such as latency.p99"
@@ -324,17 +325,17 @@ def custom(name: str, unit: Unit, better: Better) -> str:
 
 
 def short(name: str) -> str:
-    """A metric's name as people type it: ``custom:tps`` for ``custom:tps:1/s:higher``; of others the name itself."""
+    """Return a metric's name as users type it: ``custom:tps`` for ``custom:tps:1/s:higher``, else the name itself."""
     return ":".join(name.split(":")[:2])
 
 
 def is_short(name: str) -> bool:
-    """Whether it is the name of a person's own metric, without what is known of it."""
+    """Whether ``name`` is a user's own metric without its unit and direction."""
     return name.startswith(f"{_CUSTOM}:") and name.count(":") == 1
 
 
 def _custom(name: str) -> Metric:
-    with suppress(ValueError):  # too many parts or too few, or no unit, or neither side
+    with suppress(ValueError):  # a wrong number of parts, an unknown unit, or neither higher nor lower
         _, figure, unit, better = name.split(":")
         if _CUSTOM_NAME.fullmatch(figure):
             return Metric(name, Unit(unit), Better(better), "what the command prints by this name")
@@ -345,23 +346,23 @@ def _custom(name: str) -> Metric:
 
 
 def is_of_split(name: str) -> bool:
-    """Whether it is of a run that is split into its settling and its steady part."""
+    """Whether the metric needs a run that is split into its settling and its steady part."""
     return name.endswith(_STEADY) or name == SETTLED_AFTER
 
 
 def of_steady_part(name: str) -> str | None:
-    """The metric that is the same of the steady part of a run; None where there is none, or it is one."""
+    """Return the same metric of the steady part of a run; None if there is none, or ``name`` is one."""
     return f"{name}{_STEADY}" if f"{name}{_STEADY}" in _known() else None
 
 
 def names_of(direction: str) -> tuple[str, ...]:
-    """The metrics of a direction; the percentiles of its latencies, which are a job's own, are not among them."""
+    """Return the metrics of a direction, without the percentiles of latencies, which are a job's own."""
     return tuple(one.name for one in _of_direction(direction))
 
 
 @cache
 def percentile_name(direction: str, kind: LatencyKind, percent: float) -> str:
-    """``read.clat.p99``, ``write.lat.p99.95``: without zeros at the end."""
+    """Return the name of a percentile, without zeros at its end: ``read.clat.p99``, ``write.lat.p99.95``."""
     return f"{SYNCS if kind is LatencyKind.SYNC else f'{direction}.{kind}'}.p{_without_zeros(percent)}"
 
 
@@ -370,7 +371,7 @@ def _without_zeros(percent: float) -> str:
 
 
 def table() -> tuple[Metric, ...]:
-    """Every metric once, directions and percentiles as patterns: what a page lists."""
+    """Return every metric once for a listing, with patterns for directions and percentiles."""
     directions = f"{{{','.join(DIRECTIONS)}}}"
     starts = {**{f"{directions}.{kind}": what for kind, what in _KINDS.items()}, SYNCS: _OF_SYNCS}
     percentiles = tuple(

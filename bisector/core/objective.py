@@ -1,7 +1,7 @@
-"""The objective: which of the values of a run decides, and its score, on which every conclusion is drawn.
+"""The objective: the value of a run that decides, and its score, on which all conclusions are based.
 
-A score is the natural logarithm of the value, with the sign turned where a lower value is better: a larger score is
-always better, and equal differences of scores are equal factors of values, whatever the metric and its unit.
+A score is the natural logarithm of the value, negated if a lower value is better: a larger score is always better, and
+equal differences of scores are equal factors of values, whatever the metric and its unit.
 """
 
 import math
@@ -27,13 +27,13 @@ from bisector.core.metric import (
 )
 
 WORST, SUM, MEAN = OVER = ("worst", "sum", "mean")
-# A factor is written with more digits near 1, and as a whole number from here on.
+# A factor is written with more digits near 1, and as a whole number from _WHOLE_FROM on.
 _NEAR_ONE, _WHOLE_FROM, _MOST_DIGITS = 0.1, 100, 7
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """How many times one value another one is, between the 95 % limits of its interval."""
+    """The ratio of one value to another, with the 95 % limits of its interval."""
 
     times: Annotated[float, "how many times the parent's value the commit's is"]
     interval: Annotated[
@@ -42,13 +42,13 @@ class Factor:
 
     @classmethod
     def of_logs(cls, mean: float, half_width: float) -> "Factor":
-        """From the mean of the logarithm and half of its interval, which may be infinite."""
+        """Return a factor from the mean of its logarithm and half of that mean's interval, which may be infinite."""
         interval = (math.exp(mean - half_width), math.exp(mean + half_width)) if math.isfinite(half_width) else None
         return cls(math.exp(mean), interval)
 
     @property
     def text(self) -> str:
-        """``1.020 times (95 %: 0.970 to 1.070)``, with as many digits as tell both ends of the interval apart."""
+        """``1.020 times (95 %: 0.970 to 1.070)``, with enough digits to tell both ends of the interval apart."""
         if self.interval is None:
             return f"{_number(self.times)} times"
         apart = (
@@ -66,12 +66,12 @@ def _number(times: float, digits: int = 3) -> str:
 
 
 class MetricAbsent(UserError):
-    """A run has no value of the metric, or none of the job, that the objective asks for, or none above zero."""
+    """A run has no value of the objective's metric, or of its job, or no value above zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A metric, and how the values of several jobs become one: of the worst job, their sum or mean, or of one job."""
+    """A metric, and how the values of several jobs become one: the worst, their sum or mean, or that of one job."""
 
     metric: Annotated[str, "the [metric](metrics.md)"] = "read.iops"
     over: Annotated[str, "what several jobs amount to: `worst`, `sum`, `mean`, or the name of the job that counts"] = (
@@ -80,31 +80,32 @@ class Objective:
 
     @property
     def unit(self) -> Annotated[Unit, "of its values"]:
-        """The unit of its values."""
+        """The unit of the metric's values."""
         return self.definition.unit
 
     @property
     def better_side(self) -> Annotated[Better | None, Key("better"), "which values are better; `null`: neither"]:
-        """Which of its values are better; None where neither are."""
+        """Whether higher or lower values are better; None if neither are."""
         return self.definition.better
 
     @property
     def definition(self) -> Metric:
-        """The metric's unit and which of its values are better."""
+        """The metric, with its unit and its better side."""
         return named(self.metric)
 
     @property
     def better(self) -> Better:
-        """Raises :class:`UserError` for a metric of which neither a higher nor a lower value is better."""
+        """The better side; raises :class:`UserError` if neither higher nor lower values of the metric are better."""
         better = self.definition.better
         if better is None:
             raise UserError(f"neither more nor less of {self.metric} is better", "choose another --metric")
         return better
 
     def check(self) -> None:
-        """Raise :class:`UserError` for a metric that does not exist or orders nothing, and for a sum of latencies.
+        """Raise :class:`UserError` if the objective makes no sense.
 
-        And for one job of what is of the run as a whole.
+        This is so if the metric does not exist or has no better side, for a sum of latencies, and for one job of a
+        metric of the run as a whole.
         """
         _ = self.better
         if not self.is_of_jobs and self.over not in OVER:
@@ -116,49 +117,50 @@ class Objective:
 
     @property
     def io_direction(self) -> str:
-        """The direction of I/O that the metric is of, empty where it is of none."""
+        """The direction of I/O that the metric measures; empty if it measures none."""
         first = self.metric.partition(".")[0]
         return first if first in DIRECTIONS else ""
 
     @property
     def is_of_jobs(self) -> bool:
-        """Whether each job has a value of its own; what a layer counts is of the run as a whole."""
+        """Whether each job has a value of its own; counters of a layer are of the run as a whole."""
         first, dot, _ = self.metric.partition(".")
         of_whole_jobs = first == _CPU and bool(dot)
         return first in DIRECTIONS or self.metric == _ELAPSED or of_whole_jobs or self.metric.startswith(SYNCS)
 
     @property
     def label(self) -> str:
-        """What is decided by, for a person: ``read.clat.p99 of the worst job``."""
+        """The objective for a person: ``read.clat.p99 of the worst job``."""
         if not self.is_of_jobs or (self.metric == _ELAPSED and self.over == WORST):
             return short(self.metric)
         return f"{self.metric} {_LABELS.get(self.over, f'of job {self.over}')}"
 
     @property
     def heading(self) -> str:
-        """What stands above a column of :meth:`cell`: ``IOPS``, ``write IOPS``, ``read.clat.p99``."""
+        """The heading of a column of :meth:`cell`: ``IOPS``, ``write IOPS``, ``read.clat.p99``."""
         return _HEADINGS.get(self.metric, short(self.metric))
 
     def cell(self, value: float) -> str:
-        """A value below :attr:`heading`: without the unit where that is in the heading already."""
+        """Format a value for a column under :attr:`heading`, without the unit if the heading has it already."""
         text = self.text(value)
         return text.removesuffix(f" {Unit.IOPS}") if self.metric in _HEADINGS else text
 
     def worst_first(self, values: Iterable[float]) -> list[float]:
-        """Values from the worst to the best."""
+        """Sort values from the worst to the best."""
         return sorted(values, key=lambda value: self.better.sign * value)
 
     def of_jobs(self, run: Run) -> tuple[Value, ...]:
-        """The value of each job that has one, in their order; of a metric of the whole run that one."""
+        """The value of each job that has one, in the order of jobs; a single value for a metric of the whole run."""
         return values_of(run, self.metric)
 
     def deciding(self, run: Run) -> Value:
-        """The value that decides; ``job`` is empty where it is of several jobs, or of the run as a whole.
+        """Return the value that decides; its ``job`` is empty if it is of several jobs, or of the run as a whole.
 
-        Raises :class:`MetricAbsent`, also where it is of all jobs and one of them has no value: the worst of the others
-        is not the worst of all. :class:`InfraError` where a run has no steady part that the metric is of, since another
-        one may. For a value that has no logarithm it raises that where the metric is a rate, since a job that stood
-        still or was not measured must not pass for a slow one, else :class:`MetricAbsent`.
+        Raises :class:`MetricAbsent` if there is none, also if it is of all jobs and one of them has no value: the worst
+        of the others is not the worst of all. Raises :class:`InfraError` if the run has no steady part that the metric
+        needs, because another run may have one. For a value without a logarithm, it raises :class:`InfraError` if the
+        metric is a rate, because a job that stood still or was not measured must not pass for a slow one, and otherwise
+        :class:`MetricAbsent`.
         """
         found = self.of_jobs(run)
         if not found:
@@ -196,11 +198,11 @@ class Objective:
         raise MetricAbsent(f"{what}, and only values above zero can be compared", "choose another --metric")
 
     def value(self, run: Run) -> float:
-        """The value of :meth:`deciding` alone; raises as that does."""
+        """Return the number of :meth:`deciding`; raises the same errors."""
         return self.deciding(run).value
 
     def deciding_text(self, run: Run) -> str:
-        """The value of :meth:`deciding` with what it is of: ``worst job partial/2: 501 IOPS (read.iops)``."""
+        """Return the value of :meth:`deciding` with what it is of: ``worst job partial/2: 501 IOPS (read.iops)``."""
         value = self.deciding(run)
         whose = _WHOSE.get(self.over, "") if self.is_of_jobs else ""
         if value.job:
@@ -209,31 +211,31 @@ class Objective:
         return f"{whose}{self.text(value.value)} ({short(self.metric)})"
 
     def score(self, value: float) -> float:
-        """The score of a value above zero."""
+        """Return the score of a value, which is above zero."""
         return self.better.sign * math.log(value)
 
     def value_of(self, score: float) -> float:
-        """The value of a score, to twelve digits: so it is the very value that the score was made of."""
+        """Return the value of a score, to twelve digits, which makes it the very value that the score was made of."""
         return float(f"{math.exp(self.better.sign * score):.12g}")
 
     def factor(self, mean: float, half_width: float) -> Factor:
-        """How many times the value is for scores that differ by so much, ``half_width`` of the interval either way."""
+        """Return the factor of values whose scores differ by ``mean``, within ``half_width``."""
         return Factor.of_logs(self.better.sign * mean, half_width)
 
     def text(self, value: float) -> str:
-        """A value with its unit, for a person."""
+        """Format a value with its unit, for a person."""
         return self.definition.unit.text(value)
 
     def range_text(self, *scores: float) -> str:
-        """The values of scores from the least to the most, ``689 to 738 IOPS``; one where they are the same."""
+        """Format the range of the values of scores, ``689 to 738 IOPS``; one value if they look the same."""
         low, high = sorted(map(self.value_of, (min(scores), max(scores))))
         return self.text(low) if self.text(low) == self.text(high) else self.change_text(low, high)
 
     def change_text(self, before: float, after: float) -> str:
-        """From one value to another: ``501 to 2,064 IOPS``, ``850 µs to 16.2 ms``."""
+        """Format a change of a value: ``501 to 2,064 IOPS``, ``850 µs to 16.2 ms``."""
         old, new = self.text(before), self.text(after)
         (number, _, unit), (other, _, same) = old.rpartition(" "), new.rpartition(" ")
-        # "1 min 5 s" and "9 s" have more in them than a number and its unit.
+        # "1 min 5 s" is more than a number and its unit.
         shared = number and unit == same and " " not in number + other
         return f"{number if shared else old} to {new}"
 
@@ -243,7 +245,7 @@ _HEADINGS = {
     for direction in DIRECTIONS
     for rate, heading in (("iops", "IOPS"), ("iops.steady", "steady IOPS"))
 }
-# Of a job, too; a command has the first as a whole, and nothing else of the kind.
+# A job has these, too; a command has _ELAPSED as a whole, and no metric under _CPU.
 _ELAPSED, _CPU = "elapsed", "cpu"
 _WHOSE = {SUM: "sum over jobs: ", MEAN: "mean over jobs: "}
 _LABELS = {WORST: "of the worst job", SUM: "summed over jobs", MEAN: "as the mean over jobs"}
@@ -256,7 +258,11 @@ _REDUCTIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def _absent(objective: Objective, run: Run) -> MetricAbsent | InfraError:
-    """No run of jobs without logs is ever split; one that settled to its end may be another time, or a longer one."""
+    """Return the error for a missing metric.
+
+    Without logs of its jobs, no run ever has a steady part, so the metric is absent; a run that settled until its end
+    may have one another time, or if it is longer.
+    """
     lacks = f"the {run_words(run.name)} has no {objective.metric}"
     if not is_of_split(objective.metric):
         return MetricAbsent(lacks, f"it has: {', '.join(available(run)) or 'no metric at all'}")
@@ -270,12 +276,12 @@ def _absent(objective: Objective, run: Run) -> MetricAbsent | InfraError:
 
 
 def available(run: Run) -> tuple[str, ...]:
-    """The names of the metrics that a run has values of, those without a direction last."""
+    """Return the names of the metrics that a run has values of; those without a direction come last."""
     return tuple(dict.fromkeys(value.name for value in values(run)))
 
 
 _KIB = 1024
-# What is of the reads of a job, or of its writes, but for latencies: by what the metric's name has after the direction.
+# The figures of a job in one direction, except latencies, by the part of the metric's name after the direction
 _RATES: Mapping[str, Callable[[JobFigures], float | None]] = {
     "iops": lambda job: job.iops_mean,
     "bw": lambda job: job.bw_kib_s * _KIB,
@@ -286,7 +292,7 @@ _RATES: Mapping[str, Callable[[JobFigures], float | None]] = {
 
 
 def values(run: Run) -> tuple[Value, ...]:
-    """Every value of every metric of a run: those of each job, and with an empty job those of the run as a whole."""
+    """Return every value of every metric of a run; ``job`` is empty for values of the run as a whole."""
     of_whole_jobs = {}  # they are recorded with each of its directions
     for job in run.jobs:
         cpu: dict[str, float] = {}
@@ -297,7 +303,7 @@ def values(run: Run) -> tuple[Value, ...]:
         of_whole_jobs.update({(value.name, value.job): value for value in _named(job, named)})
     of_directions = (value for job in run.jobs for value in _of_direction(job))
     of_layers = {name: Value(name, "", value) for name, value in run.counters}
-    # Of all jobs whose IOPS were logged, in all directions; nothing where one of them never was steady
+    # The settling of all jobs whose IOPS were logged, in all directions; absent if one of them never was steady
     logged = [job for job in run.jobs if job.settled_after_s is not None]
     settled: tuple[Value, ...] = ()
     if logged and all(job.steady_iops is not None for job in logged):
@@ -306,7 +312,10 @@ def values(run: Run) -> tuple[Value, ...]:
 
 
 def values_of(run: Run, name: str) -> tuple[Value, ...]:
-    """Those of one metric alone: what decides is asked for with every conclusion, and a run has hundreds of values."""
+    """Return the values of one metric.
+
+    The deciding value is needed for each conclusion, and a run has hundreds of values; so only these are computed.
+    """
     direction, _, rest = name.partition(".")
     if direction not in DIRECTIONS:
         return tuple(value for value in values(run) if value.name == name)
@@ -319,7 +328,7 @@ def values_of(run: Run, name: str) -> tuple[Value, ...]:
 
 def _of_direction(job: JobFigures) -> Iterator[Value]:
     rates = {f"{job.direction}.{name}": rate(job) for name, rate in _RATES.items()}
-    # What imports and old records have without the whole distribution.
+    # Imports and old records have these without the whole distribution.
     alone = {f"{job.direction}.clat.mean": job.clat_mean_ns, f"{job.direction}.clat.p99": job.clat_p99_ns}
     yield from _named(job, {**rates, **alone, **_latencies(job, syncs=False)})
 
@@ -329,7 +338,7 @@ def _named(job: JobFigures, named: Mapping[str, float | None]) -> Iterator[Value
 
 
 def _latencies(job: JobFigures, *, syncs: bool) -> dict[str, float]:
-    """Of the job's syncs, or of its I/Os in its direction."""
+    """The latencies of the job's syncs, or of its I/Os in its direction."""
     found = dict[str, float]()
     for one in job.latencies:
         if syncs is (one.kind is LatencyKind.SYNC):

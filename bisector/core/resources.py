@@ -1,7 +1,7 @@
-"""Where our own data files are: kernel configuration fragments, fio jobs, the image recipe; and a person's own.
+"""The places of bisector's own data files (kernel configuration fragments, fio jobs, the image recipe) and of a user's.
 
-In a checkout (and an editable installation) they are the top-level directories beside the package;
-a wheel carries them inside it, under the names that ``tool.setuptools.package-dir`` gives them.
+In a checkout (and an editable installation) they are the top-level directories beside the package; a wheel has them
+inside the package, under the names that ``tool.setuptools.package-dir`` gives them.
 """
 
 import os
@@ -30,12 +30,12 @@ def vm_images() -> Path:
 
 
 def cache_home() -> Path:
-    """What can be made again and is worth keeping (XDG Base Directory Specification, XDG_CACHE_HOME)."""
+    """The directory for data that can be made again (XDG Base Directory Specification, XDG_CACHE_HOME)."""
     return _home("XDG_CACHE_HOME", ".cache")
 
 
 def config_home() -> Path:
-    """What a person has chosen for all their runs (the same, XDG_CONFIG_HOME)."""
+    """The directory for a user's choices for all runs (XDG Base Directory Specification, XDG_CONFIG_HOME)."""
     return _home("XDG_CONFIG_HOME", ".config")
 
 
@@ -46,14 +46,14 @@ def _home(variable: str, default: str) -> Path:
 
 
 def fragment(name: str) -> Path:
-    """The file of one of our fragments; raises :class:`UserError` with the names there are."""
+    """Return the file of one of bisector's fragments; raises :class:`UserError` with the known names."""
     return _one_of(kconfigs(), f"{name}.config", f"no kernel configuration fragment is named {name}")
 
 
 def job(name: str) -> Path:
-    """One of our fio job files by its name, with its ending or without; raises :class:`UserError` with those there are.
+    """Return one of bisector's fio job files, with its ending or without; raises :class:`UserError` with their names.
 
-    A person's own file of the same name in the current directory goes first, with its ending.
+    The caller prefers a user's own file of the same name (:mod:`bisector.workload.fio.run`).
     """
     complaint = f"there is no fio job file {name}, here or among the tool's own"
     return _one_of(jobs(), name if name.endswith(_JOB) else f"{name}{_JOB}", complaint)
@@ -61,7 +61,7 @@ def job(name: str) -> Path:
 
 def _one_of(directory: Path, name: str, complaint: str) -> Path:
     entries = {entry.name: entry for entry in directory.iterdir()}
-    if name in entries and entries[name].is_file():  # what a person typed may be too long to look for
+    if name in entries and entries[name].is_file():  # a typed name may be too long for the file system
         return entries[name]
     files = (one for one, entry in entries.items() if entry.is_file())
     known = sorted(one.removesuffix(".config").removesuffix(_JOB) for one in files)
@@ -69,7 +69,7 @@ def _one_of(directory: Path, name: str, complaint: str) -> Path:
 
 
 def _directory(in_checkout: str, in_wheel: str) -> Path:
-    """The wheel's place first: beside an installed package lie other packages."""
+    """Return the directory in the wheel, or in the checkout; beside an installed package lie other packages."""
     for directory in (PACKAGE / in_wheel, ROOT / in_checkout):
         if directory.is_dir():
             return directory

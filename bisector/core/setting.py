@@ -1,9 +1,9 @@
-"""A setting is a field of a frozen dataclass: its type, its limits, and beside them its row of the option table.
+"""Settings: a setting is a field of a frozen dataclass, with its type, its limits and its row of the option table.
 
 ``jobs: Annotated[Count | None, Option("kernel.jobs", AUTO, "compilers at a time", absent=(AUTO, "one for each CPU"))]``
 
-msgspec checks types and limits (:class:`msgspec.Meta`). A :class:`Form` reads and writes what TOML and JSON have no
-type for: sizes, durations, a stack. File, flags, listings and the record are all read from these rows.
+msgspec checks types and limits (:class:`msgspec.Meta`). A :class:`Form` reads and writes values for which TOML and JSON
+have no type: sizes, durations, a stack. File, flags, listings and the record are all derived from these rows.
 """
 
 import sys
@@ -38,20 +38,21 @@ __all__ = [
 __all__ += ["Share", "Size", "Unfit", "WholeSeconds", "Words", "absolute", "expected", "options_of", "read"]
 
 AUTO = "auto"
-_MOST = 1 << 62  # bytes, or what else is counted: what the kernel and QEMU take for a number has 63 bits
-_LONGEST_S = 1e9  # a longer wait than anybody's; keeps every duration exact in a float
+_MOST = 1 << 62  # bytes, or another count: numbers of the kernel and of QEMU have 63 bits
+_LONGEST_S = 1e9  # longer than anybody waits; keeps every duration exact in a float
 
 
 class Unfit(Exception):
-    """A raw value is not of the type; the caller knows the key and where it was written."""
+    """A raw value is not of the type; the caller knows its key and where it was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How values are written that TOML has no type for.
+    """How values are written for which TOML has no type.
 
-    ``read`` gets what TOML or the command line has, and the directory that relative paths start from; it raises
-    :class:`ValueError` or :class:`UserError`. ``write`` is its inverse, in TOML's types. ``expected`` names the values.
+    ``read`` takes a value of TOML or of the command line, and the directory that relative paths start from; it raises
+    :class:`ValueError` or :class:`UserError`. ``write`` is its inverse and gives TOML's types. ``expected`` describes
+    the values.
     """
 
     expected: str
@@ -60,15 +61,15 @@ class Form:
 
 
 def absolute(raw: str, base: Path | None) -> Path:
-    """The path from ``base``, or from the current directory; symbolic links and ``..`` stay as written.
+    """Return a path from ``base``, or from the current directory; symbolic links and ``..`` stay as written.
 
-    Raises :class:`ValueError` for what is not a path.
+    Raises :class:`ValueError` if ``raw`` is not a path.
     """
     if not raw.strip() or "\0" in raw:
         raise ValueError(raw)
     try:
         return (base or Path.cwd()).absolute() / Path(raw).expanduser()
-    except RuntimeError as error:  # "~name" of nobody
+    except RuntimeError as error:  # "~name" of an unknown user
         raise ValueError(raw) from error
 
 
@@ -112,12 +113,13 @@ Words: TypeAlias = tuple[Line, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The row of one setting: its key in the file, its default as written, and what it means.
+    """The row of one setting: its key in the file, its default as written, and its meaning.
 
-    ``article`` is the value in that profile where it differs from ``quick``. ``absent`` is a word that stands for no
-    value (:attr:`none`, as the field has it) or for one that follows from other settings, with what it means. ``const``
-    makes the flag one without an argument, or the flag ``short`` beside it; ``repeat`` lets the flag be given more than
-    once, for a list. :func:`options_of` fills in ``field`` and its type ``kind``.
+    ``article`` is the value in that profile if it differs from ``quick``. ``absent`` is a word, with its meaning, for
+    no value (:attr:`none`, as the field has it) or for a value that follows from other settings. ``const`` is the value
+    that the flag sets without an argument; if there is a flag ``short``, this sets it instead, and ``flag`` takes an
+    argument. ``repeat`` allows the flag more than once, for a list. :func:`options_of` fills in ``field`` and its type
+    ``kind``.
     """
 
     key: str
@@ -136,26 +138,26 @@ class Option:
 
     @property
     def word(self) -> str:
-        """The last part of the key: what a stack and ``--disk`` call the setting."""
+        """The last part of the key, which is its name in a stack and in ``--disk``."""
         return self.key.rpartition(".")[2]
 
     @property
     def expected(self) -> str:
-        """Which values it takes."""
+        """The values that the setting takes, for a person."""
         word, meaning = self.absent
         return f'{expected(self.kind)}; or "{word}" ({meaning})' if meaning else expected(self.kind)
 
     def in_profile(self, profile: str) -> object:
-        """The value in a profile, as written."""
+        """Return the value in a profile, as written."""
         return self.quick if profile == "quick" or self.article is None else self.article
 
     def read(self, raw: object, base: Path | None = None, *, typed: bool = False) -> Any:
-        """The value of the field; raises as :func:`read`."""
+        """Return the field's value for a raw value; raises the errors of :func:`read`."""
         word, meaning = self.absent
         return self.none if meaning and raw in (word, [word]) else read(self.kind, raw, base, typed=typed)
 
     def write(self, value: object) -> object:
-        """The value in TOML's types."""
+        """Return a value of the field in TOML's types."""
         if self.absent[1] and value == self.none:
             return self.absent[0]
         form = _form(self.kind)
@@ -164,7 +166,7 @@ class Option:
 
 
 def options_of(settings: Any) -> tuple[Option, ...]:
-    """The rows of the fields of a dataclass, in their order."""
+    """Return the rows of a dataclass's fields, in their order."""
     return _options(settings)
 
 
@@ -179,9 +181,9 @@ def _options(settings: Any) -> tuple[Option, ...]:
 
 
 def read(kind: Any, raw: object, base: Path | None = None, *, typed: bool = False) -> Any:
-    """A raw value as one of a type; ``typed`` is a word of the command line, which has no types yet.
+    """Convert a raw value to a type; a ``typed`` value is a word of the command line, which has no types yet.
 
-    Relative paths start from ``base``. Raises :class:`Unfit`, and :class:`UserError` with a sentence of its own.
+    Relative paths start from ``base``. Raises :class:`Unfit`, or :class:`UserError` if there is more to say.
     """
     bare, _ = _parts(kind)
     form = _form(kind)
@@ -204,7 +206,7 @@ def read(kind: Any, raw: object, base: Path | None = None, *, typed: bool = Fals
 
 @cache
 def expected(kind: Any) -> str:
-    """Which values a type has, for a person."""
+    """Return a description of a type's values, for a person."""
     bare, beside = _parts(kind)
     form, metas = _form(kind), [one for one in beside if isinstance(one, Meta)]
     said = next((one.description for one in metas if one.description), None)
@@ -225,7 +227,7 @@ def expected(kind: Any) -> str:
 
 
 def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without None, and all that stands beside it."""
+    """A type without None, and all of its annotations."""
     if get_origin(kind) is Annotated:
         bare, beside = _parts(kind.__origin__)
         return bare, (*beside, *kind.__metadata__)
@@ -240,7 +242,7 @@ def _form(kind: Any) -> Form | None:
 
 
 def _path(base: Path | None, kind: type, raw: object) -> object:
-    """What msgspec does not read itself."""
+    """The hook for types that msgspec does not read itself."""
     if isinstance(raw, kind):
         return raw
     if kind is Path and isinstance(raw, str):
@@ -250,7 +252,7 @@ def _path(base: Path | None, kind: type, raw: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong and the keys whose values make it so, the likeliest to be changed first."""
+    """A problem of settings: the sentence, and the keys that cause it, the likeliest one to change first."""
 
     keys: tuple[str, ...]
     sentence: str

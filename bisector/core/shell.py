@@ -1,7 +1,7 @@
-"""A root shell in a running guest, as storage and workload see it, and several commands in one round trip to it.
+"""A root shell in a running guest, as storage and workload see it, and several commands in one round trip.
 
-A round trip over SSH costs 0.1 to 0.3 s in an emulated guest, more than most of the commands. Each failure still names
-its command.
+A round trip over SSH takes 0.1 to 0.3 s in an emulated guest, longer than most of the commands. Each failure still
+names its command.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ TIMED_OUT = 124  # the exit status of timeout(1) for a command that it ended
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """A command that ended by itself, in a guest or on this host; of a step without the other steps' output."""
+    """The result of a command that ended by itself, in a guest or on this host; for a step, its own output alone."""
 
     command: str
     exit_status: int
@@ -27,7 +27,7 @@ class CommandResult:
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """The last lines of what it said, errors before output."""
+        """The last lines of its output, of standard error if that is not empty."""
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
         return tuple(line for line in lines if line)[-_TAIL_LINES:]
 
@@ -38,14 +38,17 @@ class CommandResult:
 
 
 class Shell(Protocol):
-    """Every method may raise ``KernelFault`` for a dead kernel, ``InfraError`` for a lost connection to a live one."""
+    """A root shell in a guest.
+
+    Every method may raise ``KernelFault`` for a dead kernel, and ``InfraError`` for a lost connection to a live one.
+    """
 
     def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
-        """Run to the end, whatever the exit status."""
+        """Run a command to its end, whatever its exit status."""
         ...
 
     def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
-        """Run to the end, handing over each line of standard error as it comes."""
+        """Run a command to its end, calling ``on_line`` with each line of standard error as it comes."""
         ...
 
     def put(self, text: str, remote: str) -> None:
@@ -53,7 +56,7 @@ class Shell(Protocol):
         ...
 
     def send(self, local: Path, remote: str) -> None:
-        """Copy a file of this host into the guest, with its mode; it may be large."""
+        """Copy a file of this host, possibly a large one, into the guest, with its mode."""
         ...
 
     def get(self, remote: str, local: Path) -> None:
@@ -66,16 +69,16 @@ Blame: TypeAlias = Callable[[CommandResult], BisectorError]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A shell command and who is to blame when it fails."""
+    """A shell command, and who is to blame if it fails."""
 
     command: str
     blame: Blame
 
 
 def run_steps(shell: Shell, steps: Sequence[Step], deadline_s: float) -> tuple[str, ...]:
-    """Run until the first failure; the standard output of each step.
+    """Run steps until the first failure, and return the standard output of each.
 
-    Raises what the failed step's ``blame`` makes of it, and what the shell itself raises.
+    Raises the error that the failed step's ``blame`` returns, and the errors of the shell itself.
     """
     marked = (
         f"printf '\\n{_MARK} {n}\\n'; printf '\\n{_MARK} {n}\\n' >&2\n{{ {step.command}\n}} || exit $?"
@@ -92,7 +95,7 @@ def run_steps(shell: Shell, steps: Sequence[Step], deadline_s: float) -> tuple[s
 
 
 def _split(output: str, count: int) -> tuple[str, ...]:
-    """The text after each mark, in order; there are no more than ``count``, whatever the guest prints."""
+    """The text after each mark, in order; at most ``count`` texts, whatever the guest prints."""
     parts: list[list[str]] = []
     for line in output.splitlines():
         if len(parts) < count and line == f"{_MARK} {len(parts)}":

@@ -1,7 +1,7 @@
-"""What is measured, and on what: commits, subjects and kernels, and the setup that makes a cell of a subject.
+"""The things that are measured: commits, subjects and kernels, and the setups that make cells of subjects.
 
-A subject is a commit, or an end of a range without a commit or with it; a kernel is built of it. A subject on a setup
-is a cell, and one measurement of it on one host a trial. Plain data that pickles, like all facts.
+A subject is a commit, or an end of a range without a commit or with it; a kernel is built from it. A subject on a setup
+is a cell, and one measurement of a cell on one host is a trial. All are plain data that pickles, like all facts.
 """
 
 import struct
@@ -17,7 +17,7 @@ _HEADER_BYTES = 12
 
 
 class Kind(StrEnum):
-    """What was built: a commit itself, the new end without it, the old end with it, or a commit with a patch on top.
+    """The kind of a subject: a commit, the new end without it, the old end with it, or a commit with a patch on top.
 
     An image was built by somebody else.
     """
@@ -40,13 +40,13 @@ class Commit:
 
     @property
     def short(self) -> str:
-        """Twelve hex digits, as kernel people quote them."""
+        """The hash in twelve hex digits, as kernel developers quote it."""
         return self.sha[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file that differs between two trees, by its path from the top; ``added``: only the newer one has it."""
+    """A file that differs between two trees, by its path from the top; if ``added``, only the newer tree has it."""
 
     path: str
     added: bool = False
@@ -54,34 +54,34 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """How many commits a range has, and how many of them touch what the builds of its ends were made of."""
+    """The number of commits in a range, and of those that touch files that the builds of its ends read."""
 
     commits: Annotated[int, "number of commits in the range"]
     can_matter: Annotated[int, "how many of them touch what the ends were built from"]
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """Both numbers, for a person."""
         commits = "1 commit" if self.commits == 1 else f"{self.commits:,} commits"
         return f"{commits}, {self.can_matter:,} can matter to this kernel"
 
 
 @dataclass(frozen=True, slots=True)
 class Mattering:
-    """The size of a range, and the hashes of its commits that touch what the builds of its ends were made of."""
+    """The number of commits in a range, and the hashes of those that touch files that the builds of its ends read."""
 
     commits: int
     shas: frozenset[str]
 
     @property
     def relevance(self) -> Relevance:
-        """How many commits the range has, and how many of them can matter."""
+        """Both numbers alone."""
         return Relevance(self.commits, len(self.shas))
 
 
 @dataclass(frozen=True, slots=True)
 class NotChanged:
-    """An end that cannot be had without a commit, or with it: which kind, which commit, which end, and why."""
+    """A changed end that cannot be made: its kind, the commit, the end's hash, and the reason."""
 
     kind: Kind
     sha: str
@@ -91,12 +91,12 @@ class NotChanged:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is measured: a commit; an end of a range without a commit, or with it; or a commit with a patch on top.
+    """A subject of trials: a commit; an end of a range without a commit, or with it; or a commit with a patch on top.
 
-    ``commit`` is what is built; of an end without a commit, or with it, and with a patch, one that no branch has.
-    ``parameters`` of the kernel's command line are those besides the settings' own, and ``fragment`` is the SHA-256 of
-    a configuration fragment that its build has besides them. Of an image ``commit`` stands for the file: ``sha`` and
-    ``tree`` are its SHA-256, and ``subject`` is the version in its header.
+    ``commit`` is what is built; for a changed end, or with a patch, it is a commit that is in no branch. ``parameters``
+    are added to the settings' own on the kernel's command line, and ``fragment`` is the SHA-256 of a configuration
+    fragment that is added to the build. For an image, ``commit`` stands for the file: ``sha`` and ``tree`` are its
+    SHA-256, and ``subject`` is the version in its header.
     """
 
     commit: Annotated[Commit, FLAT]
@@ -111,32 +111,32 @@ class Subject:
 
     @property
     def short(self) -> str:
-        """The commit's digits, and those of a fragment: what is built, in the name of a directory."""
+        """The short hash of the commit, and of the fragment, for the name of a directory."""
         return f"{self.commit.short}-{self.fragment[:12]}" if self.fragment else self.commit.short
 
     @property
     def built_of(self) -> tuple[str, str]:
-        """The commit's hash and the fragment: subjects that have these in common have one kernel."""
+        """The commit's hash and the fragment's; subjects for which these are equal have the same kernel."""
         return self.commit.sha, self.fragment
 
     @property
     def is_built(self) -> bool:
-        """Whether it is built here."""
+        """Whether bisector builds it."""
         return self.kind is not Kind.IMAGE
 
     @property
     def is_commit(self) -> bool:
-        """Whether it is a commit as the history has it."""
+        """Whether it is an unchanged commit of the history."""
         return self.kind is Kind.COMMIT
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a subject is measured on: the stack in its full form (``ssd+ext4``), the workload (``fio(partial.fio)``).
+    """The setup of a trial: the stack in its full form (``ssd+ext4``) and the workload (``fio(partial.fio)``).
 
-    Equal setups are written alike, so that a setup on record is known again by its text. What nobody told of a
-    measurement by others is empty: it is taken to be on the setup that is searched. All that they tell of a baseline is
-    the disk's name.
+    Equal setups have equal texts, so that a recorded setup is recognised by its text. If others measured and did not
+    tell the setup, both are empty: it is taken to be the setup that is searched. For a baseline they tell only the
+    disk's name.
     """
 
     stack: Annotated[str, "storage stack, in its full form; empty where others measured and did not tell"] = ""
@@ -144,7 +144,7 @@ class Setup:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is known what was measured on."""
+        """Whether the setup is known."""
         return bool(self.stack)
 
     def __str__(self) -> str:
@@ -153,20 +153,20 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A subject on a setup: trials of one cell measure the same, and their figures can be compared on one host."""
+    """A subject on a setup: trials of one cell measure the same, and their figures are comparable on one host."""
 
     subject: Annotated[Subject, FLAT]
     setup: Annotated[Setup, "what it was measured on"]
 
     @property
     def commit(self) -> Commit:
-        """What is built."""
+        """The commit that is built."""
         return self.subject.commit
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """What is typed, and the versions of what shapes the code: the compiler's and the linker's."""
+    """A compiler: the command, and the versions of compiler and linker, which shape the code."""
 
     command: str
     identity: str
@@ -199,21 +199,21 @@ class Kernel:
 
     @property
     def family(self) -> str:
-        """Names all that it was made from but the tree."""
+        """The part of the key that names all that the kernel was made from but the tree."""
         return self.key.partition(self.KEY_SEPARATOR)[0]
 
     @property
     def tree(self) -> str:
-        """The git tree that it was built from: another commit's, where that has the same sources."""
+        """The git tree that it was built from; another commit's if that has the same sources."""
         return self.key.partition(self.KEY_SEPARATOR)[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Remade:
-    """The digests of what is loaded of a kernel that was built once more, apart from all others.
+    """The content digests of a kernel that was built once more, apart from all others.
 
-    Of two builds where the first one was not as measured; of none where ``why_not`` says why it cannot be compared.
-    They may be of an ``earlier`` run.
+    There are two if the first build differed from the measured kernel, and none if ``why_not`` says why it cannot be
+    compared. They may be from an ``earlier`` run.
     """
 
     contents: tuple[str, ...]
@@ -223,9 +223,10 @@ class Remade:
 
 
 def build_id_in(notes: bytes) -> str:
-    """The GNU build-id in ELF notes, in hex, or nothing; a kernel that runs shows its own in /sys/kernel/notes.
+    """Return the GNU build-id in ELF notes, in hex; empty if there is none.
 
-    ``notes`` are those of a little-endian machine (elf(5), "Notes (Nhdr)").
+    ``notes`` are those of a little-endian machine (elf(5), "Notes (Nhdr)"). A running kernel shows its own notes in
+    /sys/kernel/notes.
     """
     position = 0
     while position + _HEADER_BYTES <= len(notes):

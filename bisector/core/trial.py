@@ -1,7 +1,7 @@
 """The facts of one trial.
 
-Everything here crosses process and host boundaries, so it is plain data that pickles. Units are in the names. Nothing
-here concludes; see ``analysis``.
+They cross process and host boundaries, so they are plain data that pickles. Units are in the names. Conclusions are
+drawn in ``analysis``.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from bisector.core.verdict import Verdict
 
 
 class Stage(StrEnum):
-    """How far a trial came, in order."""
+    """The stages of a trial, in order."""
 
     CHECKOUT = "checkout"
     CONFIG = "config"
@@ -39,14 +39,14 @@ class FaultKind(StrEnum):
     OOPS = "oops"
     HANG = "hang"
     NO_SSH = "never reached SSH"
-    WRONG_KERNEL = "wrong kernel"  # in old records only: which kernel is started is not the commit's doing
+    WRONG_KERNEL = "wrong kernel"  # in old records only: which kernel is started does not depend on the commit
     EXITED = "guest exited"
     COMMAND_FAILED = "command failed"
     IO_ERROR = "I/O error"
 
     @property
     def of_compiling(self) -> bool:
-        """The source and the compiler do not go together; a time-out is as much the host's."""
+        """Whether the source and the compiler do not go together; a time-out may as well be the host's fault."""
         return self in (FaultKind.CONFIG_ERROR, FaultKind.BUILD_ERROR)
 
 
@@ -74,7 +74,7 @@ class DiskQueue:
 
     @property
     def text(self) -> str:
-        """All that is known, for a person."""
+        """All known properties of the queue, for a person."""
         values = ((name, getattr(self, name)) for name in ("read_ahead_kb", "nr_requests", "wbt_lat_usec"))
         known = (f"{name} {value}" for name, value in values if value is not None)
         return ", ".join((self.bus, f"scheduler {self.scheduler or 'unknown'}", *known))
@@ -82,7 +82,7 @@ class DiskQueue:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Wall seconds of each part of a trial; the rest up to ``total_s`` is ours."""
+    """Wall-clock seconds of each part of a trial; the rest up to ``total_s`` is bisector's own work."""
 
     build_s: Annotated[float, "seconds of the build"] = 0.0
     boot_s: Annotated[float, "seconds of the guest's boot"] = 0.0
@@ -92,13 +92,13 @@ class Timings:
 
     @property
     def ours_s(self) -> Annotated[float, "seconds of everything else"]:
-        """Seconds that are neither make nor guest boot nor storage nor the workload."""
+        """Seconds of a trial that are neither build, boot, storage nor workload."""
         return max(0.0, self.total_s - math.fsum((self.build_s, self.boot_s, self.storage_s, self.workload_s)))
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file kept beside the record; ``path`` is relative to the run directory."""
+    """A file that is kept with the record; ``path`` is relative to the run directory."""
 
     name: Annotated[str, "name of the file"]
     path: Annotated[str, "path, relative to `run_dir`"]
@@ -108,7 +108,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a commit cannot be judged."""
+    """The reason why a commit cannot be judged."""
 
     stage: Annotated[Stage, "how far the trial came"]
     kind: Annotated[FaultKind, "what the kernel did"]
@@ -118,13 +118,13 @@ class Fault:
 
     @property
     def sentence(self) -> str:
-        """What happened, for a person."""
+        """The fault as a sentence, for a person."""
         return f"{self.kind}{', known from an earlier build' if self.cached else ''}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who measured a trial that bisector did not, and what they said of it."""
+    """The origin of a trial that others measured, and their verdict on it."""
 
     tool: Annotated[str, "what measured"]
     kernel: Annotated[str, "what the kernel was called"]
@@ -133,7 +133,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Where a trial comes from that was taken over."""
+    """The run and the trial that a trial was taken over from."""
 
     run_dir: Annotated[str, "directory of the run that measured it"]
     n: Annotated[int, "number of the trial in that run"]
@@ -141,7 +141,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """An end of the range that was measured soundly, tried again: whether a kernel known to be good still works."""
+    """A control trial: a soundly measured end is tried again, to see whether a kernel known to be good still works."""
 
     at: Annotated[str, "time"]
     host: Annotated[str, "name of the host"]
@@ -152,7 +152,7 @@ class Control:
 
     @property
     def answered(self) -> bool:
-        """Whether the host still is as good as it was."""
+        """Whether the end came as far as it had to: the host still works."""
         return not self.failed
 
 
@@ -161,7 +161,7 @@ HOST_CLOCK = "host"
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """What the figures of a host depend on beside the kernel; of one era are two trials whose digests are equal."""
+    """All that the figures of a host depend on beside the kernel; two trials with equal digests are of one era."""
 
     accelerator: Annotated[str, "`kvm`, or `tcg` for emulation"]
     qemu: Annotated[str, "version of QEMU"]
@@ -177,19 +177,19 @@ class Era:
 
     @property
     def sealed(self) -> "Era":
-        """With its digest."""
+        """The era with its digest."""
         parts = {name: value for name, value in asdict(self).items() if name in _PARTS}
         if not self.is_counted:
-            del parts["clock"]  # which records of before have not
+            del parts["clock"]  # older records have no clock, and have to keep their digests
         return replace(self, digest=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12])
 
     @property
     def is_counted(self) -> bool:
-        """Whether the guest's instructions are counted for its time."""
+        """Whether the guest's time is counted in instructions."""
         return self.clock != HOST_CLOCK
 
 
-# The parts of an era, and what they are called.
+# The parts of an era, and their names for people.
 _PARTS = {
     "accelerator": "accelerator",
     "qemu": "QEMU",
@@ -204,7 +204,7 @@ _PARTS = {
 
 
 def difference(before: Era | None, now: Era | None) -> str:
-    """What of a host is not what it was, for a person."""
+    """The parts of an era that have changed, for a person."""
     if before is None or now is None:
         return f"what figures depend{'ed on before' if before is None else ' on'} is not on record"
 
@@ -218,9 +218,9 @@ def difference(before: Era | None, now: Era | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The facts of one trial of a cell; bisector derives its verdict from them and never stores it.
+    """The facts of one trial of a cell; bisector derives verdicts from them, and never stores these.
 
-    A cache that was not settled in time was filled by whole runs, whatever ``fill`` asked for.
+    ``fill`` is what was asked for: a cache that was not settled in time was filled by whole runs all the same.
     """
 
     cell: Annotated[Cell, FLAT]
@@ -242,59 +242,59 @@ class Trial:
     runtime_s: Annotated[float, "seconds that each run was asked to last; 0 where that is not known"] = 0.0
 
     def artifact(self, name: str) -> Artifact | None:
-        """The file that was kept under this name, if any."""
+        """Return the artifact of this name, if there is one."""
         return next((one for one in self.artifacts if one.name == name), None)
 
     @property
     def subject(self) -> Subject:
-        """What was measured."""
+        """The subject that was measured."""
         return self.cell.subject
 
     @property
     def setup(self) -> Setup:
-        """What it was measured on."""
+        """The setup that it was measured on."""
         return self.cell.setup
 
     @property
     def commit(self) -> Commit:
-        """What was built."""
+        """The commit that was built."""
         return self.cell.commit
 
     @property
     def is_counted(self) -> bool:
-        """Whether the guest's instructions were counted for its time, which nothing on the host has a part in."""
+        """Whether the guest's time was counted in instructions, which is independent of the host."""
         return self.era is not None and self.era.is_counted
 
     @property
     def doubted(self) -> Annotated[bool, "whether its fault may be the host's: an end that had worked failed, too"]:
-        """Whether its fault may well be the host's: a kernel known to be good failed, too."""
+        """Whether its fault may be the host's: a kernel known to be good failed, too."""
         return self.control is not None and not self.control.answered
 
     @property
     def vouched_for(self) -> bool:
-        """Whether its fault is the kernel's own: right then a kernel known to be good came further."""
+        """Whether its fault is the kernel's own: right afterwards, a kernel known to be good came further."""
         return self.control is not None and self.control.answered
 
     @property
     def stopped_early(self) -> EarlyStop | None:
-        """How the last run, the one that counts, was ended before its time; None of a whole one."""
+        """How the last run, which is judged, was stopped early; None for a whole run."""
         return self.runs[-1].stopped_early if self.runs else None
 
     @property
     def filled_short(self) -> bool:
-        """Whether a run that filled its cache was ended before its time, as soon as the cache was settled."""
+        """Whether a run that filled its cache was stopped early, as soon as the cache was settled."""
         return any(run.stopped_early is not None for run in self.runs[:-1])
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of its runs went their whole length, so that its figures can be held against others' alike."""
+        """Whether all of its runs went their whole length, so that its figures are comparable with other such ones."""
         return bool(self.runs) and all(run.stopped_early is None for run in self.runs)
 
     @property
     def bears_answer(self) -> bool:
-        """Whether an answer may rest on it: it is whole, or its last run alone was stopped.
+        """Whether an answer may rest on it: it is whole, or only its last run was stopped, clear of its counterpart.
 
-        That is once it was clear of its counterpart, and not of the threshold alone.
+        A run that was stopped as clear of the threshold alone does not suffice.
         """
         stop = self.stopped_early
         is_clear = stop is not None and bool(stop.against) and self.unlike is None
@@ -302,17 +302,17 @@ class Trial:
 
     @property
     def unlike(self) -> float | None:
-        """By what factor its last run differed from a whole one of its commit, if it was stopped for being like it."""
+        """The factor by which its last run differed from a whole run of its commit, if that is why it was stopped."""
         stop = self.stopped_early
         return stop.apart if stop is not None and stop.against == self.commit.sha else None
 
     @property
     def same_sources(self) -> Annotated[bool, "whether it was not built: no file that a build reads differs"]:
-        """Whether nothing was built, because another commit's build had read nothing that differs here."""
+        """Whether nothing was built, because another commit's build had read no file that differs here."""
         return self.kernel is not None and self.kernel.tree not in ("", self.commit.tree)
 
     @property
     def sameness(self) -> str:
-        """What it has in common with the commit that was measured instead, for a person; empty without one."""
+        """What it has in common with the commit that was measured instead, for a person; empty if there is none."""
         what = "sources" if self.same_sources else "kernel"
         return f"same {what} as {self.same_kernel_as[:12]}" if self.same_kernel_as is not None else ""

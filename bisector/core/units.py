@@ -1,4 +1,4 @@
-"""Figures as people read them, rounded, and as they type them, exact: durations, sizes, counts."""
+"""Durations, sizes and counts: formatted for people, rounded, and parsed as people type them, exactly."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 UNKNOWN = "–"  # noqa: RUF001 - an en dash is what typographers set for "no figure"
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
-# The smaller of two units, the larger one, and up to where they are used.
+# The smaller of two units, the larger one, and the limit in seconds up to which they are used.
 _DURATIONS = (
     (1, "s", _MINUTE_S, "min", _HOUR_S),
     (_MINUTE_S, "min", _HOUR_S, "h", _DAY_S),
@@ -16,9 +16,9 @@ _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _TENTHS_BELOW_S = 10
 _QUOTED = 40
 
-# What is typed with a figure.
+# The units that are typed with a figure
 _BINARY = {"T": 1 << 40, "G": 1 << 30, "M": 1 << 20, "K": 1 << 10}
-# A letter alone is a power of 1024, as for fio, LVM and QEMU.
+# A single letter is a power of 1024, as for fio, LVM and QEMU.
 _TYPED_SIZES = {
     **{f"{letter}iB": factor for letter, factor in _BINARY.items()},
     **{name: factor for letter, factor in _BINARY.items() for name in (letter, letter.lower())},
@@ -42,7 +42,7 @@ _PART = re.compile(r"[0-9.]+ *[A-Za-z]+")
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: ``4.2 s``, ``38 s``, ``3 min 12 s``, ``1 h 12 min``, ``2 d 3 h``."""
+    """Format a duration, with two units at most: ``4.2 s``, ``38 s``, ``3 min 12 s``, ``1 h 12 min``, ``2 d 3 h``."""
     if not math.isfinite(seconds):
         return UNKNOWN
     if seconds < 0:
@@ -57,7 +57,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Elapsed time that ticks without changing its form: ``0:31``, ``12:05``, ``1:02:33``."""
+    """Format an elapsed time as a running clock: ``0:31``, ``12:05``, ``1:02:33``."""
     whole = max(0, int(seconds)) if math.isfinite(seconds) else 0
     hours, rest = divmod(whole, _HOUR_S)
     minutes, left = divmod(rest, _MINUTE_S)
@@ -65,7 +65,7 @@ def clock(seconds: float) -> str:
 
 
 def size(size_bytes: int) -> str:
-    """``512 B``, ``64 MiB``, ``1.5 GiB``: powers of 1024, one decimal where it says something."""
+    """Format a size: ``512 B``, ``64 MiB``, ``1.5 GiB``; powers of 1024, one decimal unless it is 0."""
     if abs(size_bytes) < 1024:  # noqa: PLR2004 - the definition of the unit
         return f"{size_bytes} B"
     value, unit = size_bytes / 1024, _SIZE_UNITS[0]
@@ -77,29 +77,29 @@ def size(size_bytes: int) -> str:
 
 
 def seconds(figure: float) -> str:
-    """Seconds for a column of them, one decimal: ``279.4``."""
+    """Format seconds for a column, with one decimal: ``279.4``."""
     return f"{figure:,.1f}" if math.isfinite(figure) else UNKNOWN
 
 
 def share(probability: float) -> str:
-    """A probability in percent, never rounded to a certainty: ``99.4 %``, ``above 99.9 %``."""
+    """Format a probability in percent, never rounded to a certainty: ``99.4 %``, ``above 99.9 %``."""
     if probability > 0.999:  # noqa: PLR2004 - what a tenth of a percent can say
         return "above 99.9 %"
     return f"{100 * probability:.1f} %" if probability >= 0.001 else "below 0.1 %"  # noqa: PLR2004 - the same
 
 
 def percent_text(share: float) -> str:
-    """A share in per cent, with as many digits as it has: ``5%``, ``0.05%``."""
+    """Format a share in percent, with up to six digits: ``5%``, ``0.05%``."""
     return f"{100 * share:.6g}%"
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """``1 trial``, ``9 trials``."""
+    """Format a count with its noun: ``1 trial``, ``9 trials``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def size_bytes(text: str) -> int:
-    """Bytes of "512MiB", "64M", "1.5GB" or "4096"; raises :class:`ValueError`."""
+    """Parse a size in bytes, "512MiB", "64M", "1.5GB" or "4096"; raises :class:`ValueError`."""
     number, factor = _quantity(text, _TYPED_SIZES)
     size = number * factor
     if size != int(size):
@@ -108,7 +108,7 @@ def size_bytes(text: str) -> int:
 
 
 def size_text(size: int) -> str | int:
-    """A size that :func:`size_bytes` reads: in the largest binary unit that is exact, else in bytes."""
+    """Format a size for :func:`size_bytes`, in the largest binary unit that is exact, else as a number of bytes."""
     for unit, factor in _TYPED_SIZES.items():
         if unit.endswith("iB") and size and size % factor == 0:
             return f"{size // factor}{unit}"
@@ -116,13 +116,13 @@ def size_text(size: int) -> str | int:
 
 
 def duration_s(text: str) -> float:
-    """Seconds of "40s", "15min", "1h 30m", "6 hours", "500ms" or "40"; raises :class:`ValueError`."""
+    """Parse a duration in seconds, "40s", "15min", "1h 30m", "6 hours", "500ms" or "40"; raises :class:`ValueError`."""
     parts = _PART.findall(text) if re.fullmatch(rf"\s*(?:{_PART.pattern}\s*){{2,}}", text) else [text]
     return float(sum(number * factor for number, factor in (_quantity(part, _TYPED_DURATIONS) for part in parts)))
 
 
 def duration_text(seconds: float) -> str | float:
-    """A duration that :func:`duration_s` reads: in the largest unit that is a whole number, else in seconds."""
+    """Format a duration for :func:`duration_s`, in the largest unit that gives a whole number, else in seconds."""
     if not seconds:
         return "0s"
     for unit in ("h", "min", "s"):

@@ -1,4 +1,4 @@
-"""Verdicts, and the words that people have for them: the two sides, what is looked for, how a bisection stands."""
+"""Verdicts, the users' words for both sides, the direction of a change, and the state of a bisection."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,9 +6,9 @@ from typing import Annotated
 
 
 class Verdict(StrEnum):
-    """What a trial says of its commit; OLD and NEW are shown in the person's terms.
+    """The verdict of a trial on its commit; OLD and NEW are shown in the user's words.
 
-    MEASURED has figures that count and no threshold yet; WEAK is measured again.
+    A MEASURED trial has figures that count, but no threshold yet; a WEAK one is measured again.
     """
 
     OLD = "old"
@@ -19,40 +19,40 @@ class Verdict(StrEnum):
 
     @property
     def settled(self) -> bool:
-        """Whether git is told about it."""
+        """Whether the verdict is reported to git."""
         return self in (Verdict.OLD, Verdict.NEW, Verdict.SKIP)
 
 
 class Direction(StrEnum):
-    """Whether the change looked for makes scores better or worse (:mod:`bisector.core.objective`)."""
+    """The direction of the change: whether it makes scores better or worse (:mod:`bisector.core.objective`)."""
 
     IMPROVEMENT = "improvement"
     REGRESSION = "regression"
 
     @classmethod
     def between(cls, old: float, new: float) -> "Direction":
-        """The direction of a change from one score to another."""
+        """Return the direction of a change from one score to another."""
         return cls.IMPROVEMENT if new > old else cls.REGRESSION
 
     @property
     def sign(self) -> int:
-        """1 where the new side has the larger score, else -1."""
+        """1 if the new side has the larger score, else -1."""
         return 1 if self is Direction.IMPROVEMENT else -1
 
     def verdict(self, better: bool) -> Verdict:
-        """The side of the change that a score above the threshold (the better side), or not above it, is on."""
+        """Return the side of a score that is above the threshold (``better``), or not above it."""
         return Verdict.NEW if better is (self is Direction.IMPROVEMENT) else Verdict.OLD
 
 
 class Strategy(StrEnum):
-    """Who chooses what to measure, and concludes: the posterior, or git bisect."""
+    """The strategy that chooses what to measure, and concludes: the posterior, or git bisect."""
 
     BAYES = "bayes"
     GIT = "git"
 
 
 class State(StrEnum):
-    """How a run stands: IMPORTED has trials of others and no answer, MEASURED trials of which nothing is asked."""
+    """The state of a run: IMPORTED has trials of others and no answer, MEASURED has trials and no question."""
 
     RUNNING = "running"
     FOUND = "found"
@@ -65,18 +65,18 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The person's words for the two sides, as ``git bisect --term-old --term-new``."""
+    """The user's words for the two sides, as ``git bisect --term-old --term-new``."""
 
     old: Annotated[str, "word for the old side"] = "broken"
     new: Annotated[str, "word for the new side"] = "fixed"
 
     @classmethod
     def usual(cls, direction: Direction | None) -> "Terms":
-        """The words where nobody chose any; "old" and "new" while it is not known what changed."""
+        """Return the default words; "old" and "new" while the direction is not known."""
         return _USUAL_TERMS[direction]
 
     def word(self, verdict: Verdict) -> str:
-        """The verdict in the person's words."""
+        """Return the verdict in the user's words."""
         return {Verdict.OLD: self.old, Verdict.NEW: self.new}.get(verdict, verdict.value)
 
 
