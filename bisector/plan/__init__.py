@@ -1,1 +1,1 @@
-"""What a bisection would take, from what earlier ones took."""
+"""The plan: what a bisection would take, from what earlier ones took."""

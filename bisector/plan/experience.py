@@ -1,4 +1,4 @@
-"""What earlier runs on this host took and read, as far as they were of the same experiment."""
+"""The times and readings of earlier runs of the same experiment on this host."""
 
 import math
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ from bisector.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The standard deviation of a kernel's readings in natural log units, from so many readings of so many kernels."""
+    """The standard deviation of a kernel's readings in natural log units, from so many readings and kernels."""
 
     deviation: float
     readings: int
@@ -31,13 +31,14 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """Seconds of each part of the trials of comparable runs, what their kernels read, and the kernels.
+    """The times and readings of comparable runs, and their kernels; times are in seconds.
 
-    ``above_s`` and ``below_s`` are the runs of trials that were stopped early, by what was clear then, after whole
-    fills; ``short_above_s`` and ``short_below_s`` after short ones, and ``fills_s`` are those short fills alone. Builds
-    are comparable when the configuration is the same; the rest when guest, storage and workload are, too. ``scores``
-    are those of all sound whole trials by commit, ``kernels`` what was built of a commit. ``earlier`` counts the
-    readings of kernels that were read more than once.
+    ``above_s`` and ``below_s`` are the times of the runs of trials that were stopped early, by the side that was clear,
+    after whole fills; ``short_above_s`` and ``short_below_s`` the same after short fills, and ``fills_s`` those short
+    fills alone. Builds are comparable if the configuration is the same; everything else if guest, storage and workload
+    are the same, too. ``scores`` has the scores of all sound whole trials by commit, ``kernels`` the kernel that was
+    built from each commit. ``earlier`` counts the readings of kernels that were read more than once. ``unreadable`` has
+    a sentence for each run that could not be read.
     """
 
     builds_s: tuple[float, ...] = ()
@@ -55,7 +56,7 @@ class Experience:
 
     @property
     def spread(self) -> Spread | None:
-        """From kernels that were read more than once; None when none was."""
+        """The spread of kernels that were read more than once; None if none was."""
         repeats = [all_of for all_of in self.scores.values() if len(all_of) > 1]
         if not repeats:
             return None
@@ -64,7 +65,7 @@ class Experience:
         return Spread(math.sqrt(squares / (readings - len(repeats))), readings, len(repeats))
 
     def __add__(self, other: "Experience") -> "Experience":
-        """Both together."""
+        """The sum of both."""
         added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
         scores = {
             sha: (*self.scores.get(sha, ()), *other.scores.get(sha, ())) for sha in {**self.scores, **other.scores}
@@ -76,7 +77,7 @@ _ADDED = tuple(one.name for one in fields(Experience) if one.name not in ("score
 
 
 def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Experience:
-    """All comparable trials of these runs on ``host``; a run that cannot be read is named, and passed over."""
+    """Return the experience of all comparable trials of these runs on ``host``; it names the unreadable runs."""
     found = Experience()
     for run_dir in run_dirs:
         try:
@@ -89,7 +90,7 @@ def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Exper
 
 
 def _of_run(ours: Settings, host: str, store: Store) -> Iterator[Experience]:
-    """What a run tells, or a comparison for each of its setups; what it took over counts where it was measured."""
+    """Yield the experience of a run, or of each setup of a comparison; trials taken over count in their own run."""
     asked, taken = store.bisection(), store.taken().keys()
     measured: tuple[tuple[Settings, tuple[tuple[int, Trial], ...]], ...] = ((store.settings, store.trials()),)
     if (plan := store.plan) is not None:
@@ -129,7 +130,7 @@ def _times(trials: Sequence[Trial], phases: tuple[str, ...]) -> Experience:
     ]
     early: defaultdict[tuple[StopReason, bool], list[float]] = defaultdict(list)
     for one in ran:
-        # One that was stopped because it was clear of another one, too, is neither whole nor as most are
+        # A run that was also stopped by its counterpart is neither whole nor typical.
         if (stop := one.stopped_early) is not None and not stop.against:
             early[stop.reason, one.filled_short].append(one.timings.workload_s)
     return Experience(
@@ -144,10 +145,10 @@ def _times(trials: Sequence[Trial], phases: tuple[str, ...]) -> Experience:
 
 
 def _contradictions(judging: Judging, own: Sequence[Trial]) -> EarlierSearches:
-    """A run's ``own`` readings of kernels that were read more than once, and how many of them are on the wrong side.
+    """Count a run's ``own`` readings of kernels that were read more than once, and those on the wrong side.
 
-    An end is of its own side, another kernel of that of most of its readings. One reading of each says nothing: it is
-    what the others are held against.
+    The side of an end is known; the side of another kernel is that of most of its readings. The first reading of a
+    kernel does not count, because the others are compared with it.
     """
     if judging.direction is None:
         return EarlierSearches()
@@ -167,7 +168,7 @@ def _contradictions(judging: Judging, own: Sequence[Trial]) -> EarlierSearches:
 
 
 def _measured_with(settings: Settings) -> tuple[object, ...]:
-    """What figures and times depend on: guest, storage, workload; not where files lie or how long is waited."""
+    """The settings that figures and times depend on: guest, storage, workload; not the places of files or waits."""
     machine, storage, workload = settings.machine, settings.storage, settings.workload
     return (
         (machine.accelerator, machine.time, machine.vcpus, machine.memory_bytes, machine.image, machine.append),

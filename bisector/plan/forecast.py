@@ -1,7 +1,7 @@
-"""What a bisection would take, and what it reaches in the hours there are: simulated searches on the range's own graph.
+"""Forecasts of the time of a bisection, and of its results within a budget, by simulated searches on the range's graph.
 
-They are at this machine's times and noise, from what earlier runs took and read here, and what is assumed where none
-did; and what changes of some sizes take at the noise that is on record.
+They use the times and the noise of earlier runs on this machine, and assumptions if there were none. They also tell
+what changes of some sizes take at the recorded noise.
 """
 
 import math
@@ -49,27 +49,27 @@ from bisector.search.step import Rules, believe
 from bisector.status.evidence import Case
 
 _MIN_S = 60.0
-# Of the smallest configuration, measured on two cores: a file that changed, and everything.
+# Of the smallest configuration, measured on two cores: one changed file, and everything
 SMALL_BUILD_S = (17.0, 280.0)
-# Boot, storage stack and the connection, on two cores that emulate the guest: 3 to 5 s, up to 7 s, and some more.
+# Boot, storage stack and the connection, on two cores that emulate the guest: 3 to 5 s, up to 7 s, and a margin
 SETUP_S = 15.0
-_SPREAD = 0.10  # what a reading is believed to repeat within, as long as nothing was repeated
-# The same where the guest's instructions are counted: readings of one kernel differ by less than 0.01 % there, and a
-# kernel that does as much in another order may differ by some more.
+_SPREAD = 0.10  # the assumed standard deviation of readings, as long as no kernel was read twice
+# The same if the guest's instructions are counted: readings of one kernel then differ by less than 0.01 %, and a kernel
+# that does as much in another order may differ by a little more
 _COUNTED_SPREAD = 0.002
-_SMALL = 1.01  # that such guests are asked for
+_SMALL = 1.01  # the factor that counted time is used to find
 _COUNTED = "assumed: the host has no part in counted time"
-# Of the 40 s of the run that counts a fast kernel's took 22, and a slow one's 33 with one fast known; those before it
-# are always whole.
+# A fast kernel's judged run took 22 of its 40 s, and a slow one's 33 with one fast kernel known; earlier runs of a
+# trial are always whole.
 _EARLY_ABOVE_SHARE = 22 / 40
 _EARLY_BELOW_SHARE = 33 / 40
-# At the factor that the bound gives to this share of their runs at least 9 of 10 searches are right, at its root at
-# most 8 of 10 (tests/search/test_likelihood.py, 20 searches a spread).
+# At the factor for which the bound takes this share of a search's most runs, at least 9 of 10 searches are right; at
+# the root of this factor, at most 8 of 10 (tests/search/test_likelihood.py, 20 searches a spread).
 _SHARE_OF_RUNS = 0.6
 
 
 class Quantity(JsonObject, frozen=True):
-    """A figure that went into a forecast."""
+    """A figure that a forecast is based on."""
 
     value: Annotated[float, "in the unit that its key names"]
     source: Annotated[str, "where it comes from"]
@@ -78,11 +78,11 @@ class Quantity(JsonObject, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ForecastRequest:
-    """A range, its graph, the settings, and how many searches are simulated with which seed.
+    """The request for a forecast: a range, its graph, the settings, the number of simulated searches and their seed.
 
-    They have ``budget_s`` if that is given, and as many ``hosts`` as this one share them. ``remarks`` are sentences on
-    the range. So many ``guests`` measure at the same time. They ``could_count`` their time where they are emulated, and
-    nothing is in the way of that.
+    The searches have ``budget_s`` seconds, if given, and are shared by ``hosts`` hosts like this one. ``remarks`` are
+    sentences on the range. ``guests`` measure at the same time. They ``could_count`` their time if they are emulated
+    and nothing prevents it.
     """
 
     wanted: Range
@@ -99,15 +99,15 @@ class ForecastRequest:
 
     @property
     def stops_early(self) -> bool:
-        """Whether runs may be: only what fio reports while a run lasts tells its side before the end."""
+        """Whether runs may be stopped early: only a metric that is reported during a run shows its side early."""
         return not self.settings.workload.full_runs and self.settings.bisect.objective.definition.live
 
 
 class Inputs(JsonObject, frozen=True, kw_only=True):
-    """What a forecast is made from.
+    """The figures that a forecast is based on.
 
-    ``durations`` are the same for a simulated search, ``noise`` is that of its runs, and ``least`` the smallest factor
-    that can be told from it.
+    ``durations`` has the same times for simulated searches, ``noise`` the error rates of their runs, and ``least`` is
+    the smallest factor that can be told from this noise.
     """
 
     build_least_s: Annotated[Quantity, "seconds of the shortest build"]
@@ -128,7 +128,10 @@ class Inputs(JsonObject, frozen=True, kw_only=True):
 
 
 def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: float = math.inf) -> Inputs:
-    """What is known of this machine, or assumed, for a search among so many commits with so much time left."""
+    """Return what is known of this machine, or assumed, for a search.
+
+    The search is among ``matter`` commits that can matter, with ``left_s`` seconds left.
+    """
     settings, workload, counted = asked.settings, asked.settings.workload, asked.settings.machine.is_counted
     least_s, most_s = SMALL_BUILD_S
     if settings.kernel.base_config is not None:
@@ -154,13 +157,14 @@ def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: fl
     old = early_s(known.below_s, known.short_below_s, _EARLY_BELOW_SHARE)
     new = early_s(known.above_s, known.short_above_s, _EARLY_ABOVE_SHARE)
     ends = [known.scores.get(end.sha) for end in (asked.wanted.old, asked.wanted.new)]
-    scores = [median(one) for one in ends if one is not None]  # of both ends, where both were measured here
+    scores = [median(one) for one in ends if one is not None]  # of both ends, if both were measured here
     direction = settings.bisect.expected
     if direction is None and len(scores) == len(ends):
         direction = Direction.between(*scores)
     if direction is Direction.REGRESSION:
         old, new = new, old
-    # What is saved of the last run where it ends by another one, after so much of 15 min: clear of it, or alike
+    # The time that is saved of the last run if it ends by comparison with another run, after so much of 15 min: clear
+    # of it, or alike
     repeats = asked.stops_early and workload.workload.repeats_itself()
     apart_s, alike_s = (
         runs_s.value * (1 - of_run_min / RUN_MIN) / runs if repeats else 0.0 for of_run_min in (APART_MIN, ALIKE_MIN)
@@ -219,7 +223,7 @@ def _measured(
 
 
 def spread_of(known: Experience, *, counted: bool) -> Quantity:
-    """By how much readings of one kernel differ: the standard deviation in natural log units."""
+    """Return the standard deviation of readings of one kernel, in natural log units."""
     spread = known.spread
     if spread is None and counted:
         return Quantity(_COUNTED_SPREAD, _COUNTED, measured=False)
@@ -230,7 +234,10 @@ def spread_of(known: Experience, *, counted: bool) -> Quantity:
 
 
 def noise_of(earlier: EarlierSearches, *, counted: bool) -> Noise:
-    """Nothing but a kernel as a whole misleads in counted time, as long as no reading there has."""
+    """Return the error rates.
+
+    In counted time only a kernel as a whole misleads, as long as there are no readings that show otherwise.
+    """
     return Noise(old_as_new=0.0, new_as_old=0.0) if counted and not (earlier.better or earlier.worse) else earlier.noise
 
 
@@ -238,7 +245,7 @@ _EFFECTS, _EFFECTS_COUNTED = (0.05, 0.10, 0.20), (0.001, 0.01, 0.05)
 
 
 class Detectable(JsonObject, frozen=True, kw_only=True):
-    """What a change of one size takes."""
+    """The effort to find a change of one size."""
 
     effect: Annotated[float, "the change of the value, as a share"]
     pairs: Annotated[int | None, "readings of each end that tell nine of ten such changes; `null` for none that do"]
@@ -246,9 +253,10 @@ class Detectable(JsonObject, frozen=True, kw_only=True):
 
 
 def effects_of(commits: int, spread: float, noise: Noise, *, counted: bool) -> tuple[Detectable, ...]:
-    """Those of usual sizes among so many commits, for readings with this standard deviation in natural log units.
+    """Return the effort to find changes of usual sizes among so many commits.
 
-    A search takes no fewer trials than the channel's bound (:func:`bisector.search.noise.expected_runs`).
+    ``spread`` is the standard deviation of readings in natural log units. A search takes no fewer trials than the
+    channel's bound (:func:`bisector.search.noise.expected_runs`).
     """
     found = []
     for effect in _EFFECTS_COUNTED if counted else _EFFECTS:
@@ -259,7 +267,7 @@ def effects_of(commits: int, spread: float, noise: Noise, *, counted: bool) -> t
 
 
 def effects_text(effects: tuple[Detectable, ...]) -> str:
-    """All of them, for a person: ``of 5%: cannot be told; of 10%: 18 pairs of the ends and 45 trials at least``."""
+    """``of 5%: cannot be told; of 10%: 18 pairs of the ends and 45 trials at least``: the effort for all sizes."""
 
     def text(one: Detectable) -> str:
         if one.pairs is None or one.trials is None:
@@ -273,7 +281,7 @@ _SEARCHES = 30
 
 
 class BudgetReach(JsonObject, frozen=True, kw_only=True):
-    """What the searches of a forecast reach within a budget."""
+    """The results of a forecast's searches within a budget."""
 
     budget_s: Annotated[float, "seconds of measuring that there are"]
     searches: Annotated[int, "number of simulated searches"]
@@ -283,7 +291,7 @@ class BudgetReach(JsonObject, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, results: Sequence[SimulatedResult], budget_s: float) -> "BudgetReach":
-        """What came of searches that had so much time."""
+        """Return the results of searches that had ``budget_s`` seconds."""
         summary, searches = Summary.of(results), len(results)
         named, right = round(summary.named_rate * searches), summary.named_right_rate
         left = summary.left_median
@@ -291,7 +299,7 @@ class BudgetReach(JsonObject, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """The results in a sentence, for a person."""
         budget = units.duration(self.budget_s)
         named = f"{self.named} of {self.searches} simulated searches name a commit in {budget}"
         if self.named == self.searches:
@@ -301,7 +309,7 @@ class BudgetReach(JsonObject, frozen=True, kw_only=True):
 
 
 def reach_from(case: Case, budget_s: float) -> BudgetReach:
-    """What is reached from where a search stands, by what its trials have taken so far."""
+    """Return what a search reaches from its present state, by the times of its trials so far."""
     costs, misleads = case.search.costs, believe(case.problem, case.facts, case.search).fresh
     conditions = Conditions(
         old_as_new=misleads.looks_new,
@@ -327,12 +335,12 @@ def reach_from(case: Case, budget_s: float) -> BudgetReach:
 _CAN_MATTER_LATER = "how many can matter to this kernel is known once both ends are built"
 _HOPELESS_BELOW = 0.5
 _CLOSE = 1.05
-# Less than this share of the time is within what two simulations of the same differ by.
+# A gain below this share of the time is within the difference of two simulations of the same.
 _WORTH_IT = 0.03
 
 
 class Shared(JsonObject, frozen=True, kw_only=True):
-    """What several hosts that are like this one gain, each of which measures both ends first."""
+    """The gain from several hosts like this one, each of which measures both ends first."""
 
     hosts: Annotated[int, "number of hosts"]
     hours: Annotated[float, "expected hours on the clock"]
@@ -341,7 +349,7 @@ class Shared(JsonObject, frozen=True, kw_only=True):
 
 
 class Forecast(JsonObject, frozen=True, kw_only=True):
-    """What ``bisector plan --json`` prints."""
+    """The document that ``bisector plan --json`` prints."""
 
     schema: Annotated[Literal[1], SCHEMA] = 1
     old: Annotated[Commit, "the old end"]
@@ -376,7 +384,7 @@ class Forecast(JsonObject, frozen=True, kw_only=True):
 
 
 def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | None) -> Forecast:
-    """The forecast, from what is known of this machine; what is not is assumed, and says so."""
+    """Return the forecast, from what is known of this machine; figures that are assumed say so."""
     matter = relevance.can_matter if relevance is not None else len(asked.graph)
     inputs = inputs_of(asked, known, matter)
     noise, spread = inputs.noise, inputs.spread.value
@@ -397,14 +405,15 @@ def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | N
     summary = Summary.of(_drawn(asked, conditions, known.earlier))
     stack, fixed_s = asked.settings.storage.stack, 0.0
     if asked.settings.kernel.recheck:
-        # The answer's kernel is built in an empty directory; after it its parent's, and by Bayes a changed end's.
+        # The answer's kernel is built in an empty directory; then its parent's kernel and, with the posterior, a
+        # changed end's.
         others = {Strategy.BAYES: 2, Strategy.GIT: 1}[asked.strategy]
         fixed_s += inputs.build_most_s.value + others * inputs.build_least_s.value
-    if asked.settings.bisect.baselines:  # each disk alone is a guest of its own, and one run
+    if asked.settings.bisect.baselines:  # each disk alone takes a guest of its own and one run
         fixed_s += len(stack.baselines) * (inputs.setup_s.value + inputs.runs_s.value / len(stack.phases))
     reach = None
     if asked.budget_s is not None:
-        # What is built once more at the end is not kept from an answer by it.
+        # The budget does not apply to the kernels that are built once more at the end.
         left_s = asked.budget_s - conditions.ends_min * _MIN_S
         durations = inputs_of(asked, known, matter, left_s).durations
         within = replace(conditions, durations=durations, budget_min=left_s / _MIN_S)
@@ -450,7 +459,7 @@ def forecast(asked: ForecastRequest, known: Experience, relevance: Relevance | N
 
 
 def apart(factor: float) -> str:
-    """With a third digit where two would say that nothing is there."""
+    """Format a factor with two digits after the point, or three if it is close to 1."""
     return f"{factor:.{3 if factor < _CLOSE else 2}f}"
 
 
@@ -499,11 +508,11 @@ def _refused(asked: ForecastRequest, inputs: Inputs) -> bool:
     return inputs.factor.measured and inputs.factor.value < 1 + asked.settings.bisect.least_effect
 
 
-_SELDOM = 0.5  # a mean that is not a number of times
+_SELDOM = 0.5  # a mean below this is not shown as a number of times
 
 
 def forecast_facts(expected: Forecast) -> FactList:
-    """For a person: what it would take, from which figures, and what speaks against it."""
+    """Return the rows of a forecast for a person: what it would take, from which figures, and warnings."""
     return FactList(tuple(Fact(label, (text,), role) for label, text, role in _rows(expected)))
 
 
