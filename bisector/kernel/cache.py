@@ -120,7 +120,10 @@ class KernelCache:
             for path, made in files.items():
                 shutil.copyfile(made, path)
             _write_record(new, _Record(kernel.key, _sums(files), kernel=_placed(kernel, Path())))
-            return _placed(kernel, self._publish(new, kernel.key, Kernel))
+            first = self._publish(new, kernel.key, Kernel)
+            if isinstance(first, Kernel):  # its bytes may differ, and they are what boots
+                return replace(first, cached=kernel.cached, build_s=kernel.build_s)
+            return _placed(kernel, self.root / kernel.key)
 
     def store_failure(self, failure: BuildFailure) -> None:
         """Keep a failure that is surely the source's, unless the key has a kernel or a failure already."""
@@ -278,20 +281,23 @@ class KernelCache:
                 f"kernel cache {self.root}: {error.strerror}", "it may be removed whole; kernels are built again"
             ) from error
 
-    def _publish(self, new: Path, key: str, respected: type[Kernel] | UnionType | tuple[()]) -> Path:
-        """Rename an entry to its place, unless an entry of a ``respected`` type is there; return the directory."""
+    def _publish(
+        self, new: Path, key: str, respected: type[Kernel] | UnionType | tuple[()]
+    ) -> Kernel | BuildFailure | None:
+        """Rename an entry to its place, unless an entry of a ``respected`` type is there, which is returned."""
         for path in new.iterdir():
             sync(path)  # a rename that outlives its data would be a damaged entry
         new.chmod(0o755)
         directory = self.root / key
         while True:
             try:
-                return new.rename(directory)
+                new.rename(directory)
+                return None
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-            if isinstance(self._kept(key), respected):
-                return directory
+            if isinstance(kept := self._kept(key), respected):
+                return kept
             self._drop(directory)
 
     def _let_age(self, now: float) -> None:
