@@ -259,7 +259,8 @@ def missing_whole_runs(problem: SearchProblem, facts: SearchFacts, culprit: int,
         if not stand_ins or relevant is None:
             return False
         needed = graph.ancestors(commit) & relevant
-        return not needed.any() or any(np.array_equal(needed, graph.ancestors(other) & relevant) for other in whole)
+        within = (other for other in whole if other != OLD_END)
+        return not needed.any() or any(np.array_equal(needed, graph.ancestors(other) & relevant) for other in within)
 
     testable = (commit for commit in (culprit, *graph.parents[culprit]) if commit not in facts.closed)
     return tuple(commit for commit in testable if commit not in whole and not is_stood_for(commit))

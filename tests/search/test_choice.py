@@ -8,7 +8,7 @@ from bisector.search.choice import (
 )
 from bisector.search.graph import RangeGraph
 from bisector.search.posterior import prior
-from bisector.search.readings import Kernel, Reading, SearchFacts, as_mask
+from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, as_mask
 
 LINE = RangeGraph.of([(), *((n,) for n in range(9))])
 FORK = RangeGraph.of([(), (0,), (0,), (1, 2), (3,)])
@@ -35,6 +35,7 @@ def test_a_kernel_that_cannot_differ_stands_for_another() -> None:
     assert missing_whole_runs(problem, facts, 6, stand_ins=False) == (6, 5)
     assert missing_whole_runs(problem, facts, 3, stand_ins=True) == ()  # 2 is as the old end, 4 as 3
     assert missing_whole_runs(problem, SearchFacts((commit(2, OLD), commit(7, NEW))), 6, stand_ins=True) == (5,)
+    assert missing_whole_runs(problem, SearchFacts((commit(OLD_END, OLD),)), 6, stand_ins=True) == (6, 5)
 
 
 def test_an_end_whose_runs_were_all_stopped_early_bears_no_answer() -> None:
