@@ -292,10 +292,11 @@ class KernelCache:
         while True:
             try:
                 new.rename(directory)
-                return None
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
+            else:
+                return None
             if isinstance(kept := self._kept(key), respected):
                 return kept
             self._drop(directory)
