@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import SideWords, Verdict
 from bisector.git.bisect import Bisect, CommitToTry
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
@@ -44,7 +44,7 @@ def main() -> None:
             with timed("check the range"):
                 commits = check_range(repository, wanted)
             with timed("git bisect start, and the first commit"):
-                bisect = stack.enter_context(Bisect(repository, where / "run", wanted, Terms()))
+                bisect = stack.enter_context(Bisect(repository, where / "run", wanted, SideWords()))
                 bisect.start()
                 step = bisect.next()
             with timed("how many commits can matter"):

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bisector.analysis.early_stop import StopRule
-from bisector.campaign.equipment import Equip, Equipment, KernelEquality
+from bisector.campaign.equipment import Equipment, KernelEquality, MeasurerFactory
 from bisector.campaign.instructions import Crew
 from bisector.config import Settings
 from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
-from bisector.core.subject import Commit, Compiler, Kernel, Mattering, Remade, Setup
+from bisector.core.subject import Commit, Compiler, Kernel, Mattering, RebuildCheck, Setup
 from bisector.core.trial import Artifact, Fault, FaultKind, Stage, Trial
 from bisector.executor.base import (
     BuildRequest,
@@ -121,7 +121,7 @@ class FakeExecutor:
     their own. On another setup than ``setup`` a commit is called as the disk of that, ``ssd`` or ``hdd``. The host's
     cores have the speed ``mib_s`` at the trial of a number, and its figures that ``factor``. What comes of the trials
     ``mixed_up`` is changed at their first attempt. With ``keyed`` it is known what kernels were made from, so that they
-    can be built once more; what is ``remade`` of some is told, of others it is what was measured.
+    can be built once more; ``check_by_rebuild`` has what comes of it, else it is the kernel that was measured.
 
     What it was asked for is in ``requests``, ``builds`` and ``controls``, of whole trials the commits are ``measured``.
     """
@@ -143,7 +143,7 @@ class FakeExecutor:
     installed: tuple[Compiler, ...] = (GCC,)
     does_not_build: Mapping[tuple[str, str], Fault] = field(default_factory=dict)
     keyed: bool = False
-    remade: Mapping[str, Remade | Fault] = field(default_factory=dict)
+    check_by_rebuild: Mapping[str, RebuildCheck | Fault] = field(default_factory=dict)
     kill_at: int | None = None
     kill_at_build: int | None = None
     stops_early: bool = False
@@ -212,7 +212,7 @@ class FakeExecutor:
                 if len(self.builds) == self.kill_at_build:
                     raise Killed
                 if (measured := request.measured) is not None:
-                    return self.remade.get(commit.sha, Remade((measured.content_sha256,)))
+                    return self.check_by_rebuild.get(commit.sha, RebuildCheck((measured.content_sha256,)))
                 return self.try_build(commit, compiler)
 
     def _keyed(self, made: Trial) -> Trial:
@@ -313,7 +313,7 @@ class FakeEquality(KernelEquality):
         return self.kept_kernels
 
 
-def equipped(executor: Executor, crew: Crew | None = None) -> Equip:
+def equipped(executor: Executor, crew: Crew | None = None) -> MeasurerFactory:
     """What gives a run this executor, and knows nothing of equal kernels."""
 
     @contextmanager

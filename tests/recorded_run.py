@@ -11,7 +11,7 @@ from bisector.config import Settings, options
 from bisector.core.figures import EarlyStop, Run
 from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Fault, Trial
-from bisector.core.verdict import Direction, State, Terms
+from bisector.core.verdict import Direction, SideWords, State
 from bisector.git.repository import Repository
 from bisector.store.facts import RunHeader
 from bisector.store.run_files import keep_inputs
@@ -137,7 +137,7 @@ def found(path: Path, flags: Mapping[str, str] | None = None, nodes: Sequence[No
     run.add("c2", slow)
     run.add("c1", fault=fakes.BUILD_ERROR)
     run.add("c3", fast)
-    terms = run.settings.bisect.terms or Terms.usual(run.settings.bisect.expected or Direction.IMPROVEMENT)
+    terms = run.settings.bisect.terms or SideWords.usual(run.settings.bisect.expected or Direction.IMPROVEMENT)
     run.log((terms.new, "c4"), (terms.old, "c0"), (terms.old, "c2"), ("skip", "c1"), (terms.new, "c3"))
     run.end()
     return run

@@ -21,7 +21,7 @@ from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.units import duration
-from bisector.search.choice import BOTH_ENDS, pays_both_ways
+from bisector.search.choice import BOTH_ENDS, short_fill_pays
 from bisector.storage.filling import FILLED, FULL_PERCENT, STEADY_POINTS, FillMode, Settling
 
 _SHARE_OF_RUN = 0.1
@@ -148,7 +148,7 @@ def is_tried(settings: Settings, commits: float | None, trial_s: float, left_s: 
         return False
     if settings.storage.fill is FillMode.SHORT:
         return left_s >= BOTH_ENDS * trial_s
-    return pays_both_ways(math.inf if commits is None else commits, rule.most_saved_s, trial_s, left_s)
+    return short_fill_pays(math.inf if commits is None else commits, rule.most_saved_s, trial_s, left_s)
 
 
 def _steady(window: Sequence[Look]) -> bool:

@@ -18,12 +18,12 @@ from bisector.core.errors import EndsDoNotReproduce, InfraError, UserError
 from bisector.core.figures import Run
 from bisector.core.objective import WORST, Objective, available
 from bisector.core.units import percent_text
-from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.core.verdict import Direction, SideWords, Verdict
 from bisector.search.difference import (
     InTurn,
     PairedDifference,
+    PairsConclusion,
     PairsRule,
-    PairsTell,
     difference,
     p_value,
     pairs_to_tell,
@@ -134,7 +134,7 @@ class MeasuredEnds:
     new: float
     objective: Objective
     expected: Direction | None
-    terms: Terms
+    terms: SideWords
     difference: PairedDifference | None = None
 
     @property
@@ -201,15 +201,15 @@ def told_apart(ends: MeasuredEnds, readings: InTurn, rule: PairsRule) -> Measure
     old, new = ([score for is_new, score in readings if is_new is one][: seen.pairs] for one in (False, True))
     ends = replace(ends, old=fmean(old), new=fmean(new), difference=seen)
     match word:
-        case PairsTell.DIFFER:
+        case PairsConclusion.DIFFER:
             return ends
-        case PairsTell.SAME:
+        case PairsConclusion.SAME:
             interval = factor_text(seen, ends.objective)
             raise EndsAreTheSame(
                 f"{ends.measured}: the same within {percent_text(rule.least_effect)}, {interval}",
                 "choose a --metric that the two ends differ in, or a smaller --least-effect",
             )
-        case PairsTell.NOISY:
+        case PairsConclusion.NOISY:
             needed = pairs_to_tell(seen.spread, rule.least_effect)
             most = "more pairs than anybody has time for" if needed is None else f"about {needed} pairs"
             raise TooNoisy(

@@ -47,7 +47,7 @@ from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kernel
 from bisector.core.trial import Fill, Trial, difference
-from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.core.verdict import Direction, SideWords, Verdict
 from bisector.search.difference import PairsRule
 
 _OF_HOST = frozenset(("host.json", "build.log"))
@@ -219,9 +219,9 @@ class Judging:
         return self.ends_line.direction if self.ends_line is not None else self.expected
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> SideWords:
         """The words for both sides: as chosen, else by the direction of the change."""
-        return self.settings.bisect.terms or Terms.usual(self.direction)
+        return self.settings.bisect.terms or SideWords.usual(self.direction)
 
     def check_metric(self, sha: str) -> None:
         """Raise :class:`UserError` if an undisturbed run of a commit has no value that can decide."""
@@ -351,7 +351,7 @@ class Judging:
         if self._soundness.unscored(old.trial) or self._soundness.unscored(new.trial):
             return None
         options = self.settings.bisect
-        words = options.terms or Terms.usual(self.expected)
+        words = options.terms or SideWords.usual(self.expected)
         ends = MeasuredEnds(self.score(old.trial), self.score(new.trial), self.objective, self.expected, words)
         if old.trial.origin is None:
             readings = [(is_new, self.score(trial)) for is_new, trial in self.ends_in_turn]

@@ -34,7 +34,7 @@ from bisector.git.bisect import Bisect, CommitToTry, Contradiction
 from bisector.git.ranges import Range, SearchRange
 from bisector.git.repository import Repository
 from bisector.git.trees import changed_end
-from bisector.host.files import write_whole
+from bisector.host.files import write_atomically
 from bisector.search.readings import SearchFacts as Readings
 from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
@@ -131,7 +131,7 @@ class Bisection:
             for event in question.tell:
                 self.tell(event)
             self._shown = self.git.show(question)
-            write_whole(self.scope.run_dir / GIT_LOG, self.git.log().encode())
+            write_atomically(self.scope.run_dir / GIT_LOG, self.git.log().encode())
             return self._shown
         return self.equipment.executor.compilers() if isinstance(question, Installed) else self.git.answer(question)
 

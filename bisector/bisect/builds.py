@@ -13,7 +13,7 @@ from bisector.bisect.state import Aim, BisectState, Installed, ParentsOf
 from bisector.campaign.instructions import Attempt, Done, Instruction, Record, SetAside, Submit, Wait, failed
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import BuildEnded, BuildStarted, Event, Note, OnHost
-from bisector.core.subject import Commit, Compiler, Kernel, Remade
+from bisector.core.subject import Commit, Compiler, Kernel, RebuildCheck
 from bisector.core.trial import Fault
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
@@ -188,7 +188,7 @@ def checked(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finish
     if why_not is None:
         return Record((ended,), attempt)
     commit = attempt.submit.request.commit
-    earlier = " in an earlier run" if isinstance(news.result, Remade) and news.result.earlier else ""
+    earlier = " in an earlier run" if isinstance(news.result, RebuildCheck) and news.result.earlier else ""
     told = f"is not checked: {why_not}" if why_not else "is the kernel that was measured"
     fact = KernelCheck(commit.sha, measured.content_sha256, why_not)
     return Record((fact, ended), attempt, over=True, tell=(Note(f"{commit.short}, built once more{earlier}, {told}"),))
@@ -202,7 +202,7 @@ def _why_not(facts: BisectState, measured: Kernel, result: object) -> str | None
     """
     if isinstance(result, Fault):
         return None if result.kind.of_compiling else result.sentence
-    if not isinstance(result, Remade):
+    if not isinstance(result, RebuildCheck):
         raise TypeError(f"{result} is not what comes of a kernel that is built once more")
     if measured.content_sha256 in result.contents or result.why_not:
         return result.why_not
@@ -219,7 +219,7 @@ def unlike(facts: BisectState, attempt: Attempt, measured: Kernel, news: Finishe
     """The error that ends the run because the same sources gave another kernel."""
     commit, result = attempt.submit.request.commit, news.result
     came = result.sentence if isinstance(result, Fault) else ""
-    if isinstance(result, Remade):
+    if isinstance(result, RebuildCheck):
         came = f"what is loaded of it is {result.contents[0][:_DIGITS]}"
     where = f" on {news.host}" if facts.is_shared else ""
     return InfraError(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bisector.analysis.judgement import Again
 from bisector.bisect.by_git import merge_base_is_new
-from bisector.bisect.ends import check_measurable, the_same_again
+from bisector.bisect.ends import check_measurable, exactness_trial
 from bisector.bisect.state import BisectState, ChangedEnd, LeftInRange, ShowGit
 from bisector.bisect.trials import Outlook, ends_in_time, measure, why_over
 from bisector.campaign.instructions import Ask, Cancel, Done, Instruction, Record, Submit, Wait
@@ -127,7 +127,7 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
     decision = standing.decision
     lacks = isinstance(decision, ChangedEndToRead) or (isinstance(decision, CommitToRead) and decision.confirms)
     about_to_end = any(id_ in facts.transient.cancelled for id_ in facts.in_flight)
-    waits = lacks and not about_to_end and the_same_again(facts) is not None
+    waits = lacks and not about_to_end and exactness_trial(facts) is not None
     found = pointless(case.problem, case.facts, case.search, standing.belief, left_min, others_wait=waits)
     return None if found is None else Cancel(ids[found])
 
@@ -139,7 +139,7 @@ def _exact(facts: BisectState, standing: Standing) -> Instruction | None:
     is_near = isinstance(decision, Hold) or standing.probability >= standing.case.search.rules.suspect
     if answer is None and (isinstance(decision, SearchAnswer) or not is_near):
         return None
-    if (trial := the_same_again(facts)) is None:
+    if (trial := exactness_trial(facts)) is None:
         is_begun = facts.scope.settings.machine.is_counted and not facts.judging.same_again
         return Wait() if answer is not None and is_begun and facts.is_in_flight(old.sha, facts.host) else None
     if ends_in_time(facts, trial):

@@ -6,7 +6,7 @@ from bisector.campaign.instructions import Ask, Done, Instruction, Submit, Wait
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Subject
-from bisector.core.verdict import State, Terms, Verdict
+from bisector.core.verdict import SideWords, State, Verdict
 from bisector.git.bisect import (
     CommitToTry,
     Contradiction,
@@ -102,7 +102,7 @@ def _found(facts: BisectState, commit: Commit) -> Done:
     return Done(State.FOUND, f"{commit.short} is the first {term} commit: {commit.subject}", (commit,))
 
 
-def merge_base_is_new(step: MergeBaseIsNew, terms: Terms) -> EndsDoNotReproduce:
+def merge_base_is_new(step: MergeBaseIsNew, terms: SideWords) -> EndsDoNotReproduce:
     """The error for a merge base that is new already, with advice how to go on."""
     return EndsDoNotReproduce(
         f"the merge base {step.merge_base.short} of both ends is {terms.new} already: "

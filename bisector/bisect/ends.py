@@ -59,7 +59,7 @@ def measure_both(facts: BisectState) -> Submit | Wait | Notify | None:
     old, new = (judging.scores.get(end.sha, ()) for end in facts.scope.ends)
     # If the ends lie close, noise by the host's clock alone might differ as much.
     lie_close = not (old and new) or not are_far_apart(fmean(old), fmean(new))
-    if (facts.scope.search_range is None or lie_close) and (again := the_same_again(facts)) is not None:
+    if (facts.scope.search_range is None or lie_close) and (again := exactness_trial(facts)) is not None:
         return again
     for seen in judging.same_again[:1]:
         if (tell := once(facts, f"exact on {facts.home}", seen.sentence)) is not None:
@@ -87,7 +87,7 @@ def check_measurable(facts: BisectState, end: Commit, name: str) -> None:
         raise InfraError(f"{name} could not be measured again: {since.why}", "bisector doctor")
 
 
-def the_same_again(facts: BisectState) -> Submit | None:
+def exactness_trial(facts: BisectState) -> Submit | None:
     """Return a trial of the old end with the same seed as before, which shows whether counted guest time is exact.
 
     If the ends lie close, it is measured first, otherwise before an answer is given; until then counted time is taken

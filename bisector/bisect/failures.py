@@ -102,7 +102,7 @@ def _asked_for(facts: BisectState, attempts: Attempts) -> Stage | None:
         return None
     refused = isinstance(news, Failed) and isinstance(news.error, TrialRefused)
     trials = sum(isinstance(one.submit.request, TrialRequest) for one in attempts)
-    enough = refused or trials >= facts.scope.policy.before_control or any(_came_through(attempts))
+    enough = refused or trials >= facts.scope.policy.before_control or any(_controls_without_fault(attempts))
     return reach(partial.stage) if enough else None
 
 
@@ -114,7 +114,9 @@ def blamed(facts: BisectState, attempts: Attempts) -> tuple[Trial, int] | None:
     partial, news = _partial_facts(facts, attempts[-1]), attempts[-1].news
     if partial is None or not isinstance(news, Failed):
         return None
-    answered = next((one for one in _came_through(attempts) if speaks_for(_through(one), partial.stage)), None)
+    answered = next(
+        (one for one in _controls_without_fault(attempts) if speaks_for(_through(one), partial.stage)), None
+    )
     if answered is None:
         return None
     kind = FaultKind.NO_SSH if partial.stage is Stage.BOOT else FaultKind.COMMAND_FAILED
@@ -133,7 +135,7 @@ def _partial_facts(facts: BisectState, attempt: Attempt) -> Trial | None:
     return trial if can_be_vouched_for(trial.stage) else None
 
 
-def _came_through(attempts: Attempts) -> Iterator[Attempt]:
+def _controls_without_fault(attempts: Attempts) -> Iterator[Attempt]:
     """The controls that ended without a fault."""
     for one in attempts:
         if isinstance(one.submit.request, ControlRequest) and isinstance(one.news, Finished) and not one.news.result:
@@ -252,7 +254,9 @@ def _what_changed(facts: BisectState, stage: Stage) -> str:
 # Several hosts: which one repeats an attempt, which one is excluded, what is cancelled
 
 
-def or_set_aside(facts: BisectState, what: Callable[[BisectState], Instruction | None]) -> Instruction | None:
+def excluding_host_on_error(
+    facts: BisectState, what: Callable[[BisectState], Instruction | None]
+) -> Instruction | None:
     """Return what a host does next by its own trials alone; an error excludes the host if there are others."""
     try:
         return what(facts.here)
@@ -276,7 +280,7 @@ def check_direction(facts: BisectState) -> None:
     )
 
 
-def worn_out(facts: BisectState) -> SetAside | None:
+def failing_too_often(facts: BisectState) -> SetAside | None:
     """Exclude this host if there are others and its last attempts, as many as one task may have, all failed."""
     if facts.failures < facts.scope.policy.attempts or not facts.is_shared:
         return None
@@ -316,7 +320,7 @@ def follow_up(
         yield found if pause is None or (is_searched and is_elsewhere) else pause
 
 
-def once_all_has_ended(facts: BisectState, found: Instruction) -> Instruction:
+def cancel_rest_before_done(facts: BisectState, found: Instruction) -> Instruction:
     """Return the instruction; if the search is done, first cancel all that is in flight, then wait for its end.
 
     If the search only ran out of time, trials in flight are waited for, since they still tell something; builds are

@@ -12,7 +12,7 @@ from bisector.analysis.verdicts import Judging
 from bisector.bisect.bisection import Bisection, GitSide, scope_of
 from bisector.bisect.ends import missing_baselines
 from bisector.bisect.state import Aim
-from bisector.campaign.equipment import Equip, clean_up, here
+from bisector.campaign.equipment import MeasurerFactory, clean_up, here
 from bisector.campaign.instructions import Done
 from bisector.config import ConfirmBy, Settings, checks, options
 from bisector.core import units
@@ -21,7 +21,7 @@ from bisector.core.events import Listener, Note
 from bisector.core.objective import MetricAbsent
 from bisector.core.subject import Compiler
 from bisector.core.trial import Taken, Trial
-from bisector.core.verdict import State, Terms, Verdict
+from bisector.core.verdict import SideWords, State, Verdict
 from bisector.doctor import checks as preflight
 from bisector.doctor.tree import check_tree
 from bisector.git.bisect import Bisect, check_terms
@@ -88,7 +88,7 @@ def begun(
     """
     with Repository.open(asked.repository) as repository:
         wanted, settings, commits = checked(repository, asked)
-        for sentence in told_beforehand(repository, wanted, settings):
+        for sentence in range_remarks(repository, wanted, settings):
             warn(Finding("range", Grade.WARN, sentence))
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
     run, inherited = RunDirectory.create(run_dir, run_name(asked.old, asked.new)), asked.inherited
@@ -110,7 +110,7 @@ def begun(
         own = inherited.measured_in if inherited is not None else frozenset()
         earlier = [path for entry in Index().entries() if (path := Path(entry.run_dir)).resolve() not in own]
         known = experience(settings, host_id(), earlier)
-        warn(Finding("noise", Grade.INFO, what_changes_take(settings, known, commits)))
+        warn(Finding("noise", Grade.INFO, effort_sentence(settings, known, commits)))
         # In one transaction with the header: else a resumed run might never know them.
         facts: list[Fact] = [known.earlier] if asked.budget_s is None else [Budget(asked.budget_s), known.earlier]
         trials, taken = list[Trial](), list[Taken]()
@@ -123,7 +123,7 @@ def begun(
             yield run, store
 
 
-def what_changes_take(settings: Settings, known: Experience, commits: int) -> str:
+def effort_sentence(settings: Settings, known: Experience, commits: int) -> str:
     """The sentence that says what finding changes of usual sizes takes among ``commits``, given the noise on record."""
     counted = settings.machine.is_counted
     spread, noise = spread_of(known, counted=counted), noise_of(known.earlier, counted=counted)
@@ -150,7 +150,7 @@ def checked(repository: Repository, asked: BisectRequest) -> tuple[Range, Settin
     return wanted, bundled(asked.settings, repository), commits
 
 
-def told_beforehand(repository: Repository, wanted: Range, settings: Settings) -> Iterator[str]:
+def range_remarks(repository: Repository, wanted: Range, settings: Settings) -> Iterator[str]:
     """Remarks on the range that a person may not expect; suspected paths are checked only if they were set."""
     suspects = settings.bisect.suspects
     usual = options.usual(settings)["bisect.suspect"]
@@ -183,7 +183,7 @@ def searched(run: RunDirectory, store: Store) -> tuple[RunHeader, Path]:
     return asked, asked.repository
 
 
-def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here) -> None:
+def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactory = here) -> None:
     """Measure the baselines that are not on record yet, in a run that has ended or will go on; its state is unchanged.
 
     The new end is built if its kernel is not kept. Raises :class:`UserError` for an import and for files that do not
@@ -236,20 +236,22 @@ def _range(repository: Repository, asked: RunHeader) -> Range:
 
 @contextmanager
 def _process(
-    settings: Settings, store: Store, repository: Repository, tell: Listener, *, equip: Equip, aim: Aim
+    settings: Settings, store: Store, repository: Repository, tell: Listener, *, equip: MeasurerFactory, aim: Aim
 ) -> Iterator[Bisection]:
     asked = store.bisection()
     run_dir, wanted = store.path.parent, _range(repository, asked)
     with (
         equip(settings, run_dir, repository, tell) as equipment,
-        Bisect(repository, run_dir, wanted, settings.bisect.terms or Terms.usual(None)) as bisect,
+        Bisect(repository, run_dir, wanted, settings.bisect.terms or SideWords.usual(None)) as bisect,
     ):
         git = GitSide(repository, wanted, bisect, equipment.kernels)
         scope = scope_of(git, store, settings, asked.skips, equipment.crew, aim=aim)
         yield Bisection(scope, store, git, equipment, tell)
 
 
-def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip = here, aim: Aim = Aim.ANSWER) -> Done:
+def go_on(
+    run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactory = here, aim: Aim = Aim.ANSWER
+) -> Done:
     """Clean up after a killed process of this run, continue the run to an outcome, and record the outcome.
 
     Raises the error that ended the run otherwise; a :class:`KeyboardInterrupt` becomes :class:`Interrupted`.

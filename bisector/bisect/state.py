@@ -15,7 +15,7 @@ from bisector.config import RetryPolicy, Settings
 from bisector.core.events import Event
 from bisector.core.subject import Commit, Compiler, Kernel, Kind, Mattering, NotChanged, Relevance, Subject
 from bisector.core.trial import Control, Trial
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import SideWords, Verdict
 from bisector.executor.base import BuildRequest
 from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal
@@ -92,7 +92,7 @@ class ShowGit(Question["GitState"]):
     something else.
     """
 
-    terms: Terms
+    terms: SideWords
     skips: tuple[str, ...]
     verdicts: tuple[tuple[str, Verdict], ...]
     proposes: bool = False

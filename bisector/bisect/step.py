@@ -19,12 +19,12 @@ from bisector.bisect.failures import (
     after_failure,
     ask_control,
     blamed,
+    cancel_rest_before_done,
     check_direction,
     control_recorded,
+    excluding_host_on_error,
+    failing_too_often,
     follow_up,
-    once_all_has_ended,
-    or_set_aside,
-    worn_out,
 )
 from bisector.bisect.state import Aim, BisectState, Unanswered, WhatMatters
 from bisector.bisect.stop_rule import why_whole
@@ -79,13 +79,13 @@ def step(facts: BisectState) -> Instruction:
 
 
 def _next_of_one(facts: BisectState) -> Instruction:
-    found = worn_out(facts) or next(_begun(facts), None) or _AIMS[facts.scope.aim](facts)
+    found = failing_too_often(facts) or next(_begun(facts), None) or _AIMS[facts.scope.aim](facts)
     found = in_time(facts, found)
     if isinstance(found, Submit):
         # A host that runs several guests must not be given the same task twice.
         is_begun = any(one.task == found.task for one in facts.in_flight.values())
         return Wait() if is_begun else replace(found, host=facts.host)
-    return once_all_has_ended(facts, found)
+    return cancel_rest_before_done(facts, found)
 
 
 # Ended submissions come first: they are recorded, and people are told
@@ -187,7 +187,11 @@ def _after(facts: BisectState, attempts: Sequence[Attempt]) -> Submit | Notify |
 
 
 def _answer(facts: BisectState) -> Instruction:
-    if first := _prepared(facts) or or_set_aside(facts, ends.both_ways) or or_set_aside(facts, _control_after_a_row):
+    if (
+        first := _prepared(facts)
+        or excluding_host_on_error(facts, ends.both_ways)
+        or excluding_host_on_error(facts, _control_after_a_row)
+    ):
         return first
     found = _STRATEGIES[facts.scope.settings.bisect.strategy](facts)
     if not isinstance(found, Done) or facts.in_flight:
@@ -217,11 +221,11 @@ def _prepared(facts: BisectState) -> Instruction | None:
         or builds.settle_compilers(facts)
         or once(facts, "thin tail", thin_tail(facts.judging.objective, runs))
         or _say_what_changed(facts)
-        or or_set_aside(facts, ends.measure_both)
+        or excluding_host_on_error(facts, ends.measure_both)
     ):
         return found
     check_direction(facts)
-    return or_set_aside(facts, ends.repeat) or _relevance(facts)
+    return excluding_host_on_error(facts, ends.repeat) or _relevance(facts)
 
 
 def _say_what_changed(facts: BisectState) -> Notify | None:

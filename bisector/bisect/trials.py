@@ -15,7 +15,7 @@ from bisector.core.verdict import State
 from bisector.search.readings import SearchFacts as Readings
 from bisector.status import view
 from bisector.status.evidence import costs_of
-from bisector.status.progress import asked_most_s
+from bisector.status.progress import longest_planned_trial_s
 from bisector.trial.runner import TrialRequest
 
 
@@ -116,7 +116,7 @@ def ends_in_time(facts: BisectState, submit: Submit) -> bool:
     if facts.recorded.budget is None or facts.scope.aim is not Aim.ANSWER or not isinstance(request, TrialRequest):
         return True
     if not facts.judging.sound():
-        return asked_most_s(facts.scope.settings) <= facts.recorded.left_s
+        return longest_planned_trial_s(facts.scope.settings) <= facts.recorded.left_s
     costs = costs_of(facts.judging)
     is_built = any(trial.commit.sha == request.commit.sha and trial.kernel is not None for _, trial in trials)
     trial_min = costs.longest(0.0 if is_built else costs.build_min, whole=not submit.may_stop_early)

@@ -75,7 +75,7 @@ class Equipment:
     crew: Crew = field(default_factory=Crew)
 
 
-Equip = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
+MeasurerFactory = Callable[[Settings, Path, Repository, Listener], AbstractContextManager[Equipment]]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bisector.campaign.equipment import Equip, Equipment, KernelEquality
+from bisector.campaign.equipment import Equipment, KernelEquality, MeasurerFactory
 from bisector.campaign.instructions import Crew
 from bisector.config import Settings
 from bisector.core import resources
@@ -28,7 +28,7 @@ from bisector.store.store import Store
 _CONNECT_S = 300.0
 
 
-def on_hosts(hosts: Hosts) -> Equip:
+def on_hosts(hosts: Hosts) -> MeasurerFactory:
     """Return the equipment for these hosts; raises :class:`UserError` without Dask, or if all hosts only build."""
     check_installed("--hosts")
     builders = hosts.builders

@@ -8,7 +8,7 @@ from typing import Self
 
 from bisector.analysis.judgement import Again, Numbered, Settlement
 from bisector.analysis.verdicts import Judging
-from bisector.campaign.equipment import Equip, Equipment, clean_up
+from bisector.campaign.equipment import Equipment, MeasurerFactory, clean_up
 from bisector.campaign.instructions import (
     Done,
     Instruction,
@@ -145,7 +145,7 @@ class Single:
             clean_up(run, store)
             yield cls(run, store, repository.top, settings)
 
-    def measure(self, commit: Commit, tell: Listener, equip: Equip) -> tuple[TrialView, Judging]:
+    def measure(self, commit: Commit, tell: Listener, equip: MeasurerFactory) -> tuple[TrialView, Judging]:
         """Measure one trial of a commit and record it; return it, and the verdicts by all trials of the store.
 
         Raises :class:`bisector.core.errors.AttemptFailed` for trouble of the tool or the host, which is recorded, too.

@@ -33,14 +33,14 @@ Word = TypeVar("Word", bound=StrEnum)
 # The command runs when a bisector command has ended, so only commands that take long have this setting.
 NOTIFY = "notify.command"
 # The settings of a search; they mean nothing to a command that makes no search.
-OF_A_SEARCH = frozenset(
+SEARCH_SETTINGS = frozenset(
     f"bisect.{name}"
     for name in (
         *("first_parent", "strategy", "suspect", "calibrate", "baselines", "confirm_by"),
         *("least_effect", "most_pairs"),
     )
 ) | {"workload.full_runs"}
-OF_TWO_SIDES = frozenset(("bisect.threshold", "bisect.expect", "bisect.terms"))
+TWO_SIDED_SETTINGS = frozenset(("bisect.threshold", "bisect.expect", "bisect.terms"))
 _PERSONS = f"below it counts $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}, for all your runs"
 _SETTING = "setting "  # prefix of a setting's destination; no other argument's destination begins with it
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bisector.commands.arguments import (
-    OF_A_SEARCH,
-    OF_TWO_SIDES,
+    SEARCH_SETTINGS,
+    TWO_SIDED_SETTINGS,
     Verbs,
     add_run_dir,
     add_settings,
@@ -26,7 +26,7 @@ from bisector.commands.arguments import (
     typed,
     write_json,
 )
-from bisector.commands.measuring import FAIL_ON, Notice, conclude_comparison, equip_of
+from bisector.commands.measuring import FAIL_ON, Notice, conclude_comparison, measurers_for
 from bisector.commands.output import note, note_time, warn, write_rows
 from bisector.compare import session
 from bisector.compare.forecast import forecast, forecast_rows
@@ -69,7 +69,7 @@ exit codes: 0 measured; 5 an outcome that --fail-on names; others as in `bisecto
 """
 _BLOCKS = 6  # the smallest number of blocks for which the exact test can reach 5 %
 _LEAST_EFFECT = "bisect.least_effect"  # a comparison calls kernels the same by this setting, as a search does
-_NOT_ASKED = (OF_A_SEARCH | OF_TWO_SIDES) - {_LEAST_EFFECT}
+_NOT_ASKED = (SEARCH_SETTINGS | TWO_SIDED_SETTINGS) - {_LEAST_EFFECT}
 _STACK, _KIND = "storage.stack", "workload.kind"
 
 # The settings, by key, that one word on the command line chooses for a setup.
@@ -155,7 +155,7 @@ def compare(arguments: argparse.Namespace) -> int:
     )
     if arguments.plan:
         return _tell_hours(asked, as_json=arguments.json)
-    equip = equip_of(arguments.hosts)
+    equip = measurers_for(arguments.hosts)
     begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
     with Notice(asked.settings[0].notify.command) as notice, begun as (run, store):
         run.remember_hosts(arguments.hosts)

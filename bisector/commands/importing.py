@@ -19,7 +19,7 @@ from bisector.config import RunPart, Settings, options
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.trial import Trial
-from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.core.verdict import Direction, SideWords, Verdict
 from bisector.git.bisect import check_terms
 from bisector.git.repository import Repository
 from bisector.imported import sheet, trials
@@ -94,7 +94,7 @@ def _into_new(arguments: argparse.Namespace) -> int:
     check_terms(settings.bisect.terms)
     terms = _terms(arguments, settings)
     settings = replace(settings, bisect=replace(settings.bisect, terms=terms))
-    found = _found(arguments, arguments.repo, terms or Terms.usual(None))
+    found = _found(arguments, arguments.repo, terms or SideWords.usual(None))
     trials.check_verdicts((one.where, one.trial) for one in found)
     repository = None if arguments.repo is None else _top(arguments.repo)
     old = (arguments.old, _end(arguments.old, "--old", found, repository))
@@ -118,7 +118,7 @@ def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
     if arguments.repo is not None and asked.repository != _top(arguments.repo):
         raise UserError(f"{run.path} was imported with {asked.repository or 'no repository'}")
     terms = _terms(arguments, store.settings)
-    found = _found(arguments, asked.repository, terms or Terms.usual(None))
+    found = _found(arguments, asked.repository, terms or SideWords.usual(None))
     recorded = (*store.trials(), *store.baselines())
     known = {artifact.sha256: f"trial {n}" for n, trial in recorded for artifact in trial.artifacts}
     new = trials.unknown(found, known)
@@ -135,12 +135,12 @@ def _top(path: Path) -> Path:
         return repository.top
 
 
-def _terms(arguments: argparse.Namespace, settings: Settings) -> Terms | None:
+def _terms(arguments: argparse.Namespace, settings: Settings) -> SideWords | None:
     """The terms for the two sides: the chosen ones, else the usual terms that the verdicts are given in, if any are."""
     if settings.bisect.terms is not None:
         return settings.bisect.terms
     unknown = []
-    for terms in map(Terms.usual, (*Direction, None)):
+    for terms in map(SideWords.usual, (*Direction, None)):
         try:
             said = any(entry.verdict in (Verdict.OLD, Verdict.NEW) for entry in _entries(arguments, terms))
         except sheet.UnknownWord as error:
@@ -150,7 +150,7 @@ def _terms(arguments: argparse.Namespace, settings: Settings) -> Terms | None:
     raise unknown[0]
 
 
-def _found(arguments: argparse.Namespace, place: Path | None, terms: Terms) -> tuple[ImportedTrial, ...]:
+def _found(arguments: argparse.Namespace, place: Path | None, terms: SideWords) -> tuple[ImportedTrial, ...]:
     entries = _entries(arguments, terms)
     if place is None:
         return trials.find(entries, None)
@@ -158,7 +158,7 @@ def _found(arguments: argparse.Namespace, place: Path | None, terms: Terms) -> t
         return trials.find(entries, repository)
 
 
-def _entries(arguments: argparse.Namespace, terms: Terms) -> tuple[ImportEntry, ...]:
+def _entries(arguments: argparse.Namespace, terms: SideWords) -> tuple[ImportEntry, ...]:
     one_by_one = {name: getattr(arguments, name) for name in ("files", "commit", "kernel", "run", "verdict")}
     of_an_index = {"--only-set": arguments.only_set, "--verdicts": arguments.verdicts}
     if arguments.index is not None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from bisector.bisect import session
 from bisector.bisect.session import next_step
-from bisector.campaign.equipment import Equip
+from bisector.campaign.equipment import MeasurerFactory
 from bisector.campaign.single import Single, settings_for
 from bisector.commands.arguments import (
     NOTIFY,
-    OF_A_SEARCH,
+    SEARCH_SETTINGS,
     Verbs,
     add_run_dir,
     add_settings,
@@ -28,9 +28,9 @@ from bisector.commands.measuring import (
     FAIL_ON,
     Notice,
     conclude_comparison,
-    equip_of,
     forecast_of,
     is_over,
+    measurers_for,
 )
 from bisector.commands.output import note, note_time, warn, write, write_rows
 from bisector.compare import session as comparing
@@ -121,7 +121,7 @@ def add(verbs: Verbs) -> None:
     verb.add_argument("--to", type=Path, metavar="DIR", help=meaning)
     verb = add_verb(verbs, "test", test, "commit repo json quiet", examples=_TEST_EXAMPLES)
     add_run_dir(verb, "where to keep its trial and files, with those of others (default: below $XDG_STATE_HOME)")
-    add_settings(verb, {row.key for row in rows()} - OF_A_SEARCH - {NOTIFY})
+    add_settings(verb, {row.key for row in rows()} - SEARCH_SETTINGS - {NOTIFY})
     add_verb(verbs, "baselines", baselines, "run json quiet", examples=_BASELINES_EXAMPLES)
 
 
@@ -131,7 +131,7 @@ def start(arguments: argparse.Namespace) -> int:
     settings = effective(arguments, *ends, here=arguments.hosts is None).settings
     paths, skips = tuple(arguments.paths), tuple(arguments.skip)
     asked = session.BisectRequest(arguments.repo, *ends, settings, paths, skips, budget_s=arguments.budget)
-    equip = equip_of(arguments.hosts)
+    equip = measurers_for(arguments.hosts)
     # An error of the forecast refuses the request before the run is on record, so that nothing is left to resume.
     reach = None if arguments.budget is None or arguments.quiet else forecast_of(asked).reach
     begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
@@ -150,7 +150,7 @@ def resume(arguments: argparse.Namespace) -> int:
         if arguments.notify is None:
             notice.command = store.settings.notify.command
         if (plan := store.plan) is not None and not arguments.skip:
-            equip = equip_of(hosts := arguments.hosts or run.hosts)
+            equip = measurers_for(hosts := arguments.hosts or run.hosts)
             if arguments.budget is not None:
                 comparing.give_time(run, store, arguments.budget)
             if hosts is None and not is_over(store, plan):
@@ -176,7 +176,7 @@ def resume(arguments: argparse.Namespace) -> int:
             session.give_time(store, arguments.budget)
             if not arguments.quiet and (case := from_record.case_of(store)) is not None:
                 note(f"bisector: {reach_from(case, arguments.budget).sentence}")
-        equip = equip_of(hosts := arguments.hosts or run.hosts)
+        equip = measurers_for(hosts := arguments.hosts or run.hosts)
         if hosts is None:
             checks.warn_again(store.settings, run.path, warn)
         run.remember_hosts(arguments.hosts)
@@ -194,7 +194,7 @@ def step(arguments: argparse.Namespace) -> int:
         note(f"bisector: the step at {at} ({wanted.metric}), between {asked.old[:12]} and {asked.new[:12]}")
     note_time(asked.settings.machine.time)
     with Notice(asked.settings.notify.command) as notice, session.begun(asked, arguments.to, warn) as (new, new_store):
-        return _conclude(new, new_store, notice, quiet=arguments.quiet, equip=equip_of(None))
+        return _conclude(new, new_store, notice, quiet=arguments.quiet, equip=measurers_for(None))
 
 
 def baselines(arguments: argparse.Namespace) -> int:
@@ -202,7 +202,7 @@ def baselines(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         with display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet) as display:
-            session.measure_baselines(run, store, display, equip_of(None))
+            session.measure_baselines(run, store, display, measurers_for(None))
         view = from_record.view(run, store)
     if arguments.json:
         write_json(view)
@@ -233,7 +233,7 @@ def test(arguments: argparse.Namespace) -> int:
             if not run.database.exists():
                 settings = keep_inputs(settings, run.path)
             with Single.open(run, repository, settings) as single:
-                view, _ = single.measure(commit, display, equip_of(None))
+                view, _ = single.measure(commit, display, measurers_for(None))
             discard(run.path / "build")
     if arguments.json:
         write_json(MeasuredCommit(view, str(run.path)))
@@ -242,7 +242,7 @@ def test(arguments: argparse.Namespace) -> int:
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 
-def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, equip: Equip) -> int:
+def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, equip: MeasurerFactory) -> int:
     notice.run_dir = run.path
     with display_for(sys.stdout, quiet=quiet) as display:
         outcome = session.go_on(run, store, display, equip)
@@ -258,7 +258,7 @@ def _show_end(run: RunDirectory, store: Store, hosts: Path | None, *, quiet: boo
     view = from_record.view(run, store)
     with display_for(sys.stdout, quiet=quiet) as display:
         if view.host_clock is not None and view.host_clock.is_due:
-            equip = equip_of(hosts or run.hosts)
+            equip = measurers_for(hosts or run.hosts)
             run.remember_hosts(hosts)
             confirm(run, store, display, equip)
             view = from_record.view(run, store)

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from bisector.analysis.comparison import Outcome
-from bisector.bisect.session import BisectRequest, checked, told_beforehand
-from bisector.campaign.equipment import Equip, KernelEquality, here
+from bisector.bisect.session import BisectRequest, checked, range_remarks
+from bisector.campaign.equipment import KernelEquality, MeasurerFactory, here
 from bisector.commands.output import note
 from bisector.commands.show import show_comparison, show_measured
 from bisector.compare import session
@@ -46,7 +46,7 @@ FAIL_ON: Mapping[str, Any] = {
 }
 
 
-def equip_of(file: Path | None) -> Equip:
+def measurers_for(file: Path | None) -> MeasurerFactory:
     """What measures: this host, or the hosts in ``file``; raises :class:`UserError` if that lets no host connect."""
     if file is None:
         return here
@@ -99,7 +99,13 @@ def is_over(store: Store, plan: Plan) -> bool:
 
 
 def conclude_comparison(
-    run: RunDirectory, store: Store, equip: Equip, notice: Notice, arguments: argparse.Namespace, *, as_json: bool
+    run: RunDirectory,
+    store: Store,
+    equip: MeasurerFactory,
+    notice: Notice,
+    arguments: argparse.Namespace,
+    *,
+    as_json: bool,
 ) -> int:
     """Finish a locked comparison, or show one that is over; return the exit code, which ``--fail-on`` may set.
 
@@ -144,7 +150,7 @@ def forecast_of(asked: BisectRequest, searches: int = SEARCHES, seed: int = 1, h
         if old is not None and new is not None:
             equality = KernelEquality(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
             mattering = equality.mattering(wanted, old, new)
-        told = tuple(told_beforehand(repository, wanted, settings))
+        told = tuple(range_remarks(repository, wanted, settings))
     simulated = ForecastRequest(
         wanted,
         graph,

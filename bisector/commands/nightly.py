@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bisector.commands.arguments import Verbs, add_verb, write_json
-from bisector.commands.measuring import Notice, equip_of
+from bisector.commands.measuring import Notice, measurers_for
 from bisector.commands.output import note, save, show_blocks, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
@@ -73,7 +73,7 @@ def nightly(arguments: argparse.Namespace) -> int:
     if arguments.config is None:
         raise UserError("nightly needs --config FILE", "docs/nightly.md has an example of such a file")
     wanted = plan.load(arguments.config)
-    equip_of(arguments.hosts)  # a hosts file with which no host can connect is always refused
+    measurers_for(arguments.hosts)  # a hosts file with which no host can connect is always refused
     if arguments.check:
         write(f"{wanted.path}: valid; {units.plural(len(wanted.jobs), 'job')}, {wanted.budget_hours:g} h a night\n")
         return 0
@@ -95,7 +95,7 @@ def nightly(arguments: argparse.Namespace) -> int:
 
 
 def _night(wanted: NightPlan, hosts: Path | None, notice: Notice, *, json: bool, quiet: bool) -> int:
-    home, equip, listed = _home(), equip_of(hosts), load(hosts) if hosts is not None else None
+    home, equip, listed = _home(), measurers_for(hosts), load(hosts) if hosts is not None else None
     display = display_for(sys.stderr if json else sys.stdout, quiet=quiet)
     mailer = Mailer(home / "letters")
     with night.only_one(home), ExitStack() as stack:

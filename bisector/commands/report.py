@@ -7,8 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from bisector.commands.arguments import (
-    OF_A_SEARCH,
-    OF_TWO_SIDES,
+    SEARCH_SETTINGS,
+    TWO_SIDED_SETTINGS,
     Verbs,
     add_verb,
     count,
@@ -244,7 +244,7 @@ def mail(arguments: argparse.Namespace) -> int:
     run = run_directory(arguments)
     with run.lock(), Store.open(run.database) as store:
         recorded = store.settings
-        settings = options.mail_of_today(recorded, given_settings(arguments), arguments.config)
+        settings = options.current_mail_settings(recorded, given_settings(arguments), arguments.config)
         proposal = _proposal(store, outbox.Post(run, store, settings).report())
         to, cc = (tuple(map(str, parse(texts))) for texts in (arguments.to, arguments.cc))
         if arguments.proposed:
@@ -307,7 +307,7 @@ def _missing_parent(store: Store, settings: Settings, told: compose.Told) -> str
     if compared is None or compared.basis is not Basis.NEAREST:
         return ""
     words = ["bisector", "compare", told.parents[0].short, compared.after.commit.short]
-    words += [word for flag in reporting.flags(settings, tuple(OF_A_SEARCH | OF_TWO_SIDES)) for word in flag]
+    words += [word for flag in reporting.flags(settings, tuple(SEARCH_SETTINGS | TWO_SIDED_SETTINGS)) for word in flag]
     return shlex.join((*words, "--repo", str(store.bisection().repository)))
 
 

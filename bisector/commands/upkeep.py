@@ -17,7 +17,7 @@ from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.git.repository import Repository
 from bisector.git.worktrees import release, remove_leftovers
 from bisector.host import locks, process
-from bisector.host.files import our_files, remove_whole
+from bisector.host.files import our_files, remove_tree
 from bisector.status.host_clock import CONFIRMED
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -177,7 +177,7 @@ def reset(arguments: argparse.Namespace) -> int:
         _reset(run)
         if arguments.delete:
             with our_files(run.path):
-                remove_whole(run.path)
+                remove_tree(run.path)
     write(f"{run.path} {'removed' if arguments.delete else 'reset; its record stays'}\n")
     return 0
 
@@ -202,4 +202,4 @@ def _reset(run: RunDirectory) -> None:
         disks = leftovers(settings.storage, run.path, domain_prefix(run.path))
         with our_files(run.path):
             for leftover in (run.path / "build", run.path / "worktrees", *run.path.glob("*.qcow2"), *disks):
-                remove_whole(leftover)  # only the link is removed: a person made it, and its target is theirs
+                remove_tree(leftover)  # only the link is removed: a person made it, and its target is theirs

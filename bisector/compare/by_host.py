@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bisector.bisect import session as bisection
-from bisector.campaign.equipment import Equip
+from bisector.campaign.equipment import MeasurerFactory
 from bisector.compare import session
 from bisector.compare.plan import CompareRequest
 from bisector.config import COUNTED_FRAGMENT, ConfirmBy, GuestClock, Settings, options
@@ -22,7 +22,7 @@ from bisector.core.setting import AUTO
 from bisector.report.reporting import fragment_name
 from bisector.status import from_record
 from bisector.status.view import HostClock
-from bisector.storage.disks import DISKS, FURTHER, Bus
+from bisector.storage.disks import DISKS, EXTRA_DISK, Bus
 from bisector.store.comparison import Budget, Extent
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
@@ -37,7 +37,7 @@ def settings_by_host(counted: Settings) -> Settings:
     required by that clock rather than chosen by a person.
     """
     own = {f"storage.{name}": disk for name, disk in counted.storage.disks.items() if disk.guest.bus.in_guest}
-    usual = {name: DISKS.get(name.removeprefix("storage."), FURTHER).memory_latency_s for name in own}
+    usual = {name: DISKS.get(name.removeprefix("storage."), EXTRA_DISK).memory_latency_s for name in own}
     names = {name: fragment_name(Path(name)) if "/" in name else name for name in counted.kernel.fragments}
     values = {
         **json.loads(options.to_json(counted)),
@@ -55,7 +55,7 @@ def settings_by_host(counted: Settings) -> Settings:
     return options.from_json(json.dumps(values))
 
 
-def confirm(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> None:
+def confirm(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactory) -> None:
     """Measure what is left of the confirmation of a locked run that has its answer, then finish that run.
 
     A failure is told and not raised, except :class:`Interrupted`. Does nothing if no confirmation is asked for.

@@ -17,7 +17,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import SMALL_BUILD_S, Quantity
 from bisector.status.blocks import Blocks
-from bisector.status.progress import asked_most_s, asked_s, comparable
+from bisector.status.progress import asked_s, comparable, longest_planned_trial_s
 from bisector.store.comparison import Plan
 
 
@@ -109,7 +109,7 @@ def _setup(planned: Settings, known: Experience) -> SetupForecast:
         workload=planned.setup.workload,
         metric=planned.bisect.objective.label,
         trial_s=trial_s,
-        trial_most_s=trial_s.value if trial_s.measured else asked_most_s(planned),
+        trial_most_s=trial_s.value if trial_s.measured else longest_planned_trial_s(planned),
     )
 
 

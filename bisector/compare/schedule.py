@@ -41,7 +41,7 @@ from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused, Use
 from bisector.core.events import Event, Note, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler
 from bisector.core.trial import Fault, Stage
-from bisector.core.verdict import State, Terms, Verdict
+from bisector.core.verdict import SideWords, State, Verdict
 from bisector.executor.base import BuildRequest, Finished
 from bisector.status.blocks import BUILT_IN, Blocks, BlockState, judged, names
 from bisector.status.progress import block_s, blocks_left, comparable, complete, effects
@@ -185,7 +185,7 @@ def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:
     verdict, why = judged(blocks.plan, block, one)
     # A sound trial of a comparison is on no side of a threshold.
     told = "" if verdict is Verdict.MEASURED else why
-    yield TrialJudged(one.n, one.trial, verdict, told, Terms.usual(None), planned.bisect.objective)
+    yield TrialJudged(one.n, one.trial, verdict, told, SideWords.usual(None), planned.bisect.objective)
     if block.round == 1 and one.place.arm == 0 and (said := thin_tail(planned.bisect.objective, one.trial.runs[-1:])):
         yield Note(f"{planned.setup}: {said}")
     if verdict is Verdict.WEAK:  # a value of zero or below counts as measured in a comparison
@@ -391,7 +391,7 @@ def given_up(facts: CompareState, setup: int) -> str:
     done = [place for place, block in enumerate(ended, 1) if blocks.state(block) is BlockState.DONE]
     void = [block for block in ended[done[-1] if done else 0 :] if block.n > blocks.earlier.blocks]
     weak = [block for block in void if blocks.state(block) is BlockState.WEAK]
-    of_host = [block for block in void if blocks.works_elsewhere(block)]
+    of_host = [block for block in void if blocks.works_on_another_host(block)]
     most = policy.weak_repeats + policy.faults_believed * len(blocks.plan.arms)
     setup_text = blocks.plan.setups[setup].setup
     if len(of_host) >= policy.faults_believed:

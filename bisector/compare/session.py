@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bisector.bisect import session as bisection
 from bisector.bisect.session import ends_recorded, gone_if_nothing_began, let_go
-from bisector.campaign.equipment import Equip, Equipment, clean_up
+from bisector.campaign.equipment import Equipment, MeasurerFactory, clean_up
 from bisector.campaign.instructions import Done, Instruction, Submit, Transient
 from bisector.campaign.loop import Loop
 from bisector.compare.plan import CompareRequest, planned
@@ -98,7 +98,7 @@ def give_time(run: RunDirectory, store: Store, budget_s: float) -> None:
     bisection.give_time(store, budget_s)
 
 
-def go_on(run: RunDirectory, store: Store, tell: Listener, equip: Equip) -> Done:
+def go_on(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactory) -> Done:
     """Clean up after a killed process of this run, then measure what is left, and record the outcome.
 
     If an arm did not build, git references keep the run's commits: a resumed run tries the arm again.

@@ -30,7 +30,7 @@ from bisector.core.setting import (
     options_of,
 )
 from bisector.core.subject import Setup
-from bisector.core.verdict import Direction, Strategy, Terms
+from bisector.core.verdict import Direction, SideWords, Strategy
 from bisector.storage.disks import Brd, Bus, GuestDisk, MemoryDisk, NullBlk
 from bisector.storage.filling import FillMode
 from bisector.storage.layer import Feature, Files, Since
@@ -138,7 +138,7 @@ class BisectSettings:
         "bisect.expect", "none", "refuse ends that differ in the other direction: improvement or regression",
         absent=("none", "as the ends show"), flag="--expect", metavar="DIRECTION", short="--regression",
         const="regression")]
-    terms: Annotated[Terms | None, TERMS, Option(
+    terms: Annotated[SideWords | None, TERMS, Option(
         "bisect.terms", AUTO, "words for the old side and the new one",
         absent=(AUTO, "broken:fixed for an improvement, good:bad for a regression"), flag="--terms", metavar="OLD:NEW")]
     least_effect: Annotated[Share, Option(
@@ -193,7 +193,7 @@ class BisectSettings:
     @property
     def expected(self) -> Direction | None:
         """The direction that was given, either by name or by terms that imply it."""
-        return self.expect or next((one for one in Direction if Terms.usual(one) == self.terms), None)
+        return self.expect or next((one for one in Direction if SideWords.usual(one) == self.terms), None)
 
 
 # fmt: off

@@ -22,7 +22,7 @@ from bisector.core.metric import is_of_split, short
 from bisector.core.setting import AUTO, Problem, options_of
 from bisector.core.units import duration_text, size_text
 from bisector.storage.disks import Bus
-from bisector.storage.layer import OF_CACHES, Capacity
+from bisector.storage.layer import CACHE_PREFIX, Capacity
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack, unknown_disk
 from bisector.workload.base import INSTRUCTIONS
@@ -63,7 +63,7 @@ def _metric_can_be(settings: Settings) -> Iterator[Problem]:
         hint = f"--part {RunPart.STEADY}, or a metric of whole runs"
         yield Problem(of_part, f"{metric} is of a run that is split", hint)
     able = [layer for layer in LAYERS.values() if layer.has_metric(metric)]
-    if (able or metric.startswith(OF_CACHES)) and not set(able) & set(stack.layers):
+    if (able or metric.startswith(CACHE_PREFIX)) and not set(able) & set(stack.layers):
         counted_by = ", ".join(layer.name for layer in able) or "none"
         yield Problem(
             ("bisect.metric", "storage.stack"),
@@ -221,7 +221,7 @@ def _no_room(settings: Settings) -> Iterator[Problem]:
     if not stack.baselines:
         sentence = "the stack has nothing between a disk and the file system, so there is no other figure to measure"
         yield Problem(("bisect.baselines", "storage.stack"), sentence)
-    if settings.bisect.metric.startswith(OF_CACHES):
+    if settings.bisect.metric.startswith(CACHE_PREFIX):
         sentence = f"a disk alone has no cache, and so no {settings.bisect.metric}"
         hint = "leave out baselines, or choose another --metric"
         yield Problem(("bisect.baselines", "bisect.metric"), sentence, hint)

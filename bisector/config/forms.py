@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 from bisector.core.metric import is_short, named, plain_number
 from bisector.core.setting import AUTO, Form, Meta, absolute
-from bisector.core.verdict import Terms
+from bisector.core.verdict import SideWords
 
 _PLAIN = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,40})?")
 _VALUE = re.compile(r"[0-9]{1,20}(?:\.[0-9]{1,40})? *[^\s0-9]\S*")
@@ -32,12 +32,12 @@ def _read_threshold(raw: object, _base: Path | None) -> str:
     return raw.strip()
 
 
-def _read_terms(raw: str, _base: Path | None) -> Terms:
+def _read_terms(raw: str, _base: Path | None) -> SideWords:
     """Two different words, for the old side and the new one, of characters that git allows in references."""
     words = re.fullmatch(r"([A-Za-z][\w-]*):([A-Za-z][\w-]*)", raw, re.ASCII)
     if words is None or words[1] == words[2]:
         raise ValueError(raw)
-    return Terms(words[1], words[2])
+    return SideWords(words[1], words[2])
 
 
 def _read_fragments(raw: object, base: Path | None) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from bisector.config import (
 )
 from bisector.core.errors import UserError
 from bisector.core.setting import AUTO, Option, options_of
-from bisector.storage.disks import DISKS, FURTHER, GuestDisk, objection_to
+from bisector.storage.disks import DISKS, EXTRA_DISK, GuestDisk, objection_to
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
@@ -45,7 +45,7 @@ DISK_HELP = (
 @cache
 def rows_of(name: str) -> tuple[tuple[Option, ...], tuple[Option, ...]]:
     """The rows of a disk, and of how the guest sees it; disks that always exist have a flag for their path."""
-    disk = DISKS.get(name, FURTHER)
+    disk = DISKS.get(name, EXTRA_DISK)
     memory_ms = disk.memory_latency_s * 1e3
     usual = f"0s, or {memory_ms:g}ms on null_blk and {round(memory_ms)}ms on brd"
     own: Mapping[str, Mapping[str, Any]] = {

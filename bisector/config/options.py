@@ -43,7 +43,7 @@ from bisector.core.errors import UserError
 from bisector.core.metric import is_of_split, is_short, of_steady_part
 from bisector.core.objective import WORST, Objective
 from bisector.core.setting import AUTO, Option, Problem, Unfit, options_of
-from bisector.storage.disks import DISKS, FURTHER, Bus, GuestDisk
+from bisector.storage.disks import DISKS, EXTRA_DISK, Bus, GuestDisk
 from bisector.storage.layer import Since
 from bisector.storage.layers import LAYERS
 from bisector.storage.stack import Stack
@@ -140,7 +140,7 @@ def _disk(name: str, values: Values, *, counted: bool) -> DiskSettings:
     """A disk; its usual latency is its own on null_blk, rounded to ms on brd, and none on other buses."""
     of_host, of_guest = rows_of(name)
     bus = values[f"storage.{name}.bus"] or (Bus.NULL_BLK if counted else Bus.VIRTIO)
-    latency_s, own_s = values[f"storage.{name}.latency"], DISKS.get(name, FURTHER).memory_latency_s
+    latency_s, own_s = values[f"storage.{name}.latency"], DISKS.get(name, EXTRA_DISK).memory_latency_s
     if latency_s is None:
         latency_s = {Bus.NULL_BLK: own_s, Bus.BRD: round(own_s, 3)}.get(bus, 0.0)
     guest = _section(GuestDisk, values, of_guest, bus=bus)
@@ -177,7 +177,7 @@ CONFIG_FILE = "bisector.toml"
 _CLOCK = "machine.clock"
 _STACK, _HOST, _TREE = FOLLOWING = "the stack", "this host", "the oldest tree"  # the origins of derived values
 # Settings from which :func:`bisector.config.options.build` derives others.
-_LEADING = (
+_DERIVATION_INPUTS = (
     *("bisect.metric", "bisect.over", "bisect.part", "kernel.base_config"),
     *("mail.security", "storage.stack", "workload.kind"),
 )
@@ -270,14 +270,14 @@ def from_given(given: Mapping[str, Given], stacks: Collection[Stack] = ()) -> Ef
         given.setdefault(option.key, Given(option.in_profile(name), f"profile {name}"))
     values = {key: _parse(option, given[key]) for key, option in known.items()}
     settings = build(values, stacks)
-    followed = dict(_followed(settings, values, given["bisect.part"].origin))
+    followed = dict(_derived_origins(settings, values, given["bisect.part"].origin))
     origins = {key: given[key].origin for key in known} | followed
     effective = Effective(settings, origins)
     _refuse(effective, checks.first_problem(settings))
     return effective
 
 
-def _followed(settings: Settings, values: Values, part: str) -> Iterator[tuple[str, str]]:
+def _derived_origins(settings: Settings, values: Values, part: str) -> Iterator[tuple[str, str]]:
     """Yield the origins of values that follow from others; ``part`` is the origin of bisect.part."""
     workload = settings.workload.workload
     for row in options_of(type(workload)):
@@ -387,7 +387,7 @@ def _refuse(effective: Effective, problem: Problem | None) -> None:
     raise UserError(f"{named}: {problem.sentence}", problem.hint)
 
 
-def mail_of_today(recorded: Settings, flags: Flags, config: Path | None) -> MailSettings:
+def current_mail_settings(recorded: Settings, flags: Flags, config: Path | None) -> MailSettings:
     """Mail settings from today's flags and files; only the sender may be the record's. Raises :class:`UserError`."""
     directory = Path.cwd()
     today = {**_from_files(config, directory), **_from_flags(flags, directory)}
@@ -429,7 +429,7 @@ def usual(settings: Settings) -> dict[str, object]:
     defaults = {key: _parse(row, Given(row.in_profile(settings.profile), "")) for key, (row, _) in known.items()}
     kinds = (*LAYERS.values(), *WORKLOADS.values())
     further = [row.key for kind in kinds for row in options_of(kind)]
-    names = (*_LEADING, *(key for key in further if key in known and defaults[key] != known[key][0].none))
+    names = (*_DERIVATION_INPUTS, *(key for key in further if key in known and defaults[key] != known[key][0].none))
     leading = {key: known[key][1] for key in names}
     own = {key: known[key][0].write(defaults[key]) for key in leading}
     try:

@@ -7,7 +7,7 @@ from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.trial import Stage, Trial
-from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.core.verdict import Direction, SideWords, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TrialJudged:
     trial: Trial
     verdict: Verdict
     why: str
-    terms: Terms
+    terms: SideWords
     objective: Objective = field(default_factory=Objective)
     direction: Direction | None = None
 

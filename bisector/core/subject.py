@@ -209,7 +209,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Remade:
+class RebuildCheck:
     """The content digests of a kernel that was built once more, apart from all others.
 
     There are two if the first build differed from the measured kernel, and none if ``why_not`` says why it cannot be

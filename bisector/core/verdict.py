@@ -64,14 +64,14 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SideWords:
     """The user's words for the two sides, as ``git bisect --term-old --term-new``."""
 
     old: Annotated[str, "word for the old side"] = "broken"
     new: Annotated[str, "word for the new side"] = "fixed"
 
     @classmethod
-    def usual(cls, direction: Direction | None) -> "Terms":
+    def usual(cls, direction: Direction | None) -> "SideWords":
         """Return the default words; "old" and "new" while the direction is not known."""
         return _USUAL_TERMS[direction]
 
@@ -81,7 +81,7 @@ class Terms:
 
 
 _USUAL_TERMS = {
-    None: Terms("old", "new"),
-    Direction.IMPROVEMENT: Terms("broken", "fixed"),
-    Direction.REGRESSION: Terms("good", "bad"),
+    None: SideWords("old", "new"),
+    Direction.IMPROVEMENT: SideWords("broken", "fixed"),
+    Direction.REGRESSION: SideWords("good", "bad"),
 }

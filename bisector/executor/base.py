@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from bisector.config import Settings
 from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, Interrupted
 from bisector.core.events import Event
-from bisector.core.subject import Cell, Commit, Compiler, Kernel, Remade
+from bisector.core.subject import Cell, Commit, Compiler, Kernel, RebuildCheck
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.store.log import now
 from bisector.store.run_files import number_in
@@ -48,7 +48,7 @@ class BuildRequest:
 
 
 Request: TypeAlias = TrialRequest | ControlRequest | BuildRequest
-Result: TypeAlias = Trial | Fault | Remade | None
+Result: TypeAlias = Trial | Fault | RebuildCheck | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from bisector.config import KernelSettings, Settings
 from bisector.core import resources
 from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
 from bisector.core.events import Listener, Note
-from bisector.core.subject import Cell, Compiler, Remade, Subject
+from bisector.core.subject import Cell, Compiler, RebuildCheck, Subject
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import (
     BuildRequest,
@@ -36,7 +36,7 @@ from bisector.executor.base import (
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
-from bisector.host.files import our_files, remove_abandoned, remove_whole
+from bisector.host.files import our_files, remove_abandoned, remove_tree
 from bisector.host.load import host_id, quiet_turn
 from bisector.host.locks import Held, TurnPurpose, held, holder_of
 from bisector.kernel.build import KernelBuilder
@@ -139,10 +139,10 @@ class LocalExecutor:
             fault = try_control(self.bench, commit, request.compilers, through, logs)
             if fault is not None and fault.kind.of_compiling:
                 for path in self.bench.build_dir.iterdir():  # the directory itself may be a link to a faster disk
-                    remove_whole(path)
+                    remove_tree(path)
         return fault
 
-    def _build(self, request: BuildRequest) -> Fault | Remade | None:
+    def _build(self, request: BuildRequest) -> Fault | RebuildCheck | None:
         subject, compiler = Subject(request.commit, fragment=request.fragment), request.compiler
         once_more = "once-more-" if request.measured is not None else ""
         command = re.sub(r"[^\w.+-]", "_", compiler.command)

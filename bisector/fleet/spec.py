@@ -18,7 +18,7 @@ from bisector.executor.base import ControlRequest, Job, Request
 from bisector.executor.local import kernels_of
 from bisector.fleet import versions
 from bisector.fleet.versions import Versions
-from bisector.host.files import inside, sha256_of, write_whole
+from bisector.host.files import inside, sha256_of, write_atomically
 from bisector.host.load import machine_id
 from bisector.store.run_files import INPUTS, fingerprint
 from bisector.trial.runner import TrialRequest
@@ -125,7 +125,7 @@ class Spec:
             path = inside(place / INPUTS, one.name)
             if not path.exists() or path.read_bytes() != one.content:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, one.content, 0o755 if one.executable else 0o644)
+                write_atomically(path, one.content, 0o755 if one.executable else 0o644)
         settings, _ = self.unpacked(place)
         if fingerprint(settings) != self.settings_sha256:
             raise InfraError(

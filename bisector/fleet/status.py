@@ -18,7 +18,7 @@ from bisector.fleet import ssh, versions
 from bisector.fleet.hosts import Host, Hosts
 from bisector.fleet.spec import Spec
 from bisector.fleet.versions import Versions
-from bisector.host.files import disk_room_bytes, nearest, write_whole
+from bisector.host.files import disk_room_bytes, nearest, write_atomically
 from bisector.host.locks import holder_of
 from bisector.store.log import now
 from bisector.store.rundir import LOCK, jobs_home
@@ -56,7 +56,7 @@ class UnderWay(JsonObject, frozen=True, kw_only=True):
     def write(self, place: Path) -> None:
         """Write the file that shows this job while the lock of ``place`` is held."""
         with suppress(OSError):  # a full disk is reported when facts are written
-            write_whole(place / _FILE, json_document.text(self).encode())
+            write_atomically(place / _FILE, json_document.text(self).encode())
 
 
 class HostDescription(JsonObject, frozen=True, kw_only=True):

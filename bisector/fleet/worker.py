@@ -27,7 +27,7 @@ from bisector.git.mirror import SOURCES
 from bisector.git.repository import Repository
 from bisector.git.worktrees import remove_leftovers
 from bisector.host.disks import USED_DISKS
-from bisector.host.files import files_below, our_files, remove_abandoned, remove_whole, scratch
+from bisector.host.files import files_below, our_files, remove_abandoned, remove_tree, scratch
 from bisector.host.locks import Held, held
 from bisector.store.rundir import LOCK, jobs_home
 
@@ -153,6 +153,6 @@ def tidy(home: Path, kept_s: float = KEPT_S, kept_bytes: int = KEPT_BYTES) -> No
                     remove_leftovers(repository, place)
             for left in place.iterdir():
                 if left.name != USED_DISKS:
-                    remove_whole(left)
+                    remove_tree(left)
         with suppress(OSError):
             place.rmdir()

@@ -13,7 +13,7 @@ from typing import Self
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import SideWords, Verdict
 from bisector.git.ranges import Range, expected_steps
 from bisector.git.repository import Repository
 from bisector.git.worktrees import Worktree, WorktreePurpose
@@ -89,7 +89,7 @@ class Contradiction(Exception):
         return f"{self.sha[:12]} is {self.verdict} and {relation} of {self.other[:12]}, which is not"
 
 
-def check_terms(terms: Terms | None) -> None:
+def check_terms(terms: SideWords | None) -> None:
     """Raise :class:`UserError` for chosen terms that ``git bisect --term-old --term-new`` does not accept."""
     if terms is None:
         return
@@ -113,7 +113,7 @@ class Bisect:
     is started with. The change can only be in the range if all ``bases``, the hashes of the merge bases, are old.
     """
 
-    def __init__(self, repository: Repository, run_dir: Path, wanted: Range, terms: Terms) -> None:
+    def __init__(self, repository: Repository, run_dir: Path, wanted: Range, terms: SideWords) -> None:
         self._repository = repository
         self._run_dir = run_dir
         self._range = wanted

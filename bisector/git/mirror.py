@@ -20,7 +20,7 @@ from bisector.core.errors import UserError
 from bisector.git.command import GitAnswer, GitRunner, enclosing_repository
 from bisector.git.repository import REFERENCES, Repository
 from bisector.host import process
-from bisector.host.files import remove_whole, write_whole
+from bisector.host.files import remove_tree, write_atomically
 
 SOURCES = "sources.git"
 _SENT = f"{REFERENCES}/sent"
@@ -61,7 +61,7 @@ class Mirror:
         if self._ask("rev-parse", "--is-bare-repository", ok=None).stdout.strip() != "true":
             new = self.path.with_name(f"{self.path.name}.new")
             for place in (self.path, new):
-                remove_whole(place)
+                remove_tree(place)
             self.git("init", "--quiet", "--bare", "--template=", os.fspath(new), at=new.parent)
             new.rename(self.path)
         borrow(self.path, objects)
@@ -83,7 +83,7 @@ class Mirror:
         shallow = self.path / "shallow"
         known = shallow.read_text(encoding="ascii").split() if shallow.exists() else []
         if sha not in known:
-            write_whole(shallow, "".join(f"{one}\n" for one in (*known, sha)).encode())
+            write_atomically(shallow, "".join(f"{one}\n" for one in (*known, sha)).encode())
         self._ask("update-ref", f"{references(run)}/{sha}", sha)
 
     def release(self, run: str) -> None:
@@ -152,7 +152,7 @@ def push(repository: Repository, sender: Path, sha: str, known: Iterable[str], t
     asked = tuple(dict.fromkeys((sha, *known)))
     lines = repository.ask("cat-file", "--batch-check", stdin="".join(f"{one}\n" for one in asked)).lines
     here = [one for one, line in zip(asked, lines, strict=True) if line.startswith(f"{one} commit ")]
-    write_whole(sender / "shallow", "".join(f"{one}\n" for one in here).encode())
+    write_atomically(sender / "shallow", "".join(f"{one}\n" for one in here).encode())
     where = (f"--git-dir={sender}", "-c", f"core.sshCommand={to.ssh}")
     words = ("push", "--quiet", f"--receive-pack={to.receive_pack}", to.url, f"{sha}:{to.below}/{sha}")
     git(*words, at=sender.parent, where=where, deadline_s=_PUSH_S)
@@ -175,7 +175,7 @@ def borrow(repository: Path, objects: Path | None) -> None:
     content = b"" if objects is None else os.fsencode(objects) + b"\n"
     if content != (alternates.read_bytes() if alternates.exists() else b""):
         alternates.parent.mkdir(exist_ok=True)
-        write_whole(alternates, content)
+        write_atomically(alternates, content)
 
 
 def objects_of(path: Path) -> Path:

@@ -24,7 +24,7 @@ from bisector.core.errors import InfraError
 from bisector.git.command import DEADLINE_S, GitAnswer
 from bisector.git.repository import REFERENCES, Repository
 from bisector.host import build_user
-from bisector.host.files import discard, remove_whole
+from bisector.host.files import discard, remove_tree
 
 
 class WorktreePurpose(StrEnum):
@@ -119,7 +119,7 @@ def remove_leftovers(repository: Repository, run_dir: Path, *purposes: WorktreeP
             Worktree(repository, homes[admin] or staging, admin).remove()
         left = [place for place in (path, staging) if place.exists()]
         for place in left:
-            remove_whole(place)
+            remove_tree(place)
         if admins or left:
             removed.append(path)
     return tuple(removed)

@@ -26,7 +26,7 @@ from uuid import UUID, uuid4
 from bisector.config import DISK_MARGIN_BYTES, usable_bytes
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
-from bisector.host.files import our_files, write_whole
+from bisector.host.files import our_files, write_atomically
 from bisector.host.load import machine_id
 
 _SYS = Path("/sys/dev/block")
@@ -114,7 +114,7 @@ class UsedDisks:
         """Record that a disk has its label; durable on return. Raises :class:`InfraError`."""
         if name not in self.names:
             with our_files(self.file.parent):
-                write_whole(self.file, "".join(f"{one}\n" for one in (*self.names, name)).encode())
+                write_atomically(self.file, "".join(f"{one}\n" for one in (*self.names, name)).encode())
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Create or replace a file, durably: a kill or a power cut meanwhile leaves either the old or the new content.
 
     Nobody else can read the new content before the file has its ``mode``. Raises ``OSError``.
@@ -223,7 +223,7 @@ def files_below(directory: Path) -> Iterator[os.DirEntry[str]]:
                     yield entry
 
 
-def remove_whole(path: Path) -> None:
+def remove_tree(path: Path) -> None:
     """Remove a file, or a directory with all below it, at any depth and without regard to missing rights.
 
     Raises ``OSError``.
@@ -247,7 +247,7 @@ def discard(directory: Path) -> None:
     """Try to remove a directory that is no longer needed; a link in its place stays as it is."""
     with suppress(OSError):
         if not directory.is_symlink():
-            remove_whole(directory)
+            remove_tree(directory)
 
 
 def directory(name: str, path: Path, *, of_record: bool = False) -> Finding:

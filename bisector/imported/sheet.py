@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bisector.core.errors import UserError
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import SideWords, Verdict
 from bisector.host.files import bounded_content, text_of
 from bisector.storage.disks import DISKS
 from bisector.workload.fio.logs import job_number
@@ -87,7 +87,7 @@ class UnknownWord(UserError):
 
 
 def entries(
-    index: Path, terms: Terms, *, verdicts: Path | None = None, only: str | None = None
+    index: Path, terms: SideWords, *, verdicts: Path | None = None, only: str | None = None
 ) -> tuple[ImportEntry, ...]:
     """The trials of an index by number, or in order of lines; ``only`` one set of them. Raises :class:`UserError`."""
     rows = [row for row in _rows(index, required="file") if only in (None, row["set"])]
@@ -169,7 +169,7 @@ def _key(row: _Row) -> tuple[str, ...]:
     return (row["set"], own, row[own])
 
 
-def _entry(rows: Sequence[_Row], directory: Path, terms: Terms) -> ImportEntry:
+def _entry(rows: Sequence[_Row], directory: Path, terms: SideWords) -> ImportEntry:
     first = rows[0]
     for row in rows:
         for name in _OF_A_TRIAL:
@@ -240,7 +240,7 @@ def _date(row: _Row) -> str:
     raise UserError(f"{row['where']}: commit_date {text!r} is not a date", "for example 2017-05-14 21:54:33 -0400")
 
 
-def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
+def verdict(word: str, terms: SideWords, where: str) -> Verdict | None:
     """The side that a person's verdict stands for; None for an empty one. Raises :class:`UnknownWord`."""
     known = {terms.old: Verdict.OLD, terms.new: Verdict.NEW, Verdict.SKIP.value: Verdict.SKIP}
     if word and word not in known:
@@ -251,7 +251,7 @@ def verdict(word: str, terms: Terms, where: str) -> Verdict | None:
     return known.get(word)
 
 
-def _with_verdicts(found: Iterable[ImportEntry], path: Path, terms: Terms) -> list[ImportEntry]:
+def _with_verdicts(found: Iterable[ImportEntry], path: Path, terms: SideWords) -> list[ImportEntry]:
     """The trials with the verdicts of another table; each row of that has to belong to one of the trials."""
     told: dict[tuple[str, ...], _Row] = {}
     for row in _rows(path, required="verdict"):

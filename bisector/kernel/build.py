@@ -20,9 +20,9 @@ from typing import Protocol, Self
 from bisector.config import KernelSettings
 from bisector.core.deadline import Deadline
 from bisector.core.errors import Grade, InfraError, KernelFault
-from bisector.core.subject import Change, Compiler, Kernel, Remade
+from bisector.core.subject import Change, Compiler, Kernel, RebuildCheck
 from bisector.core.trial import FaultKind, Stage
-from bisector.host.files import discard, our_files, remove_whole
+from bisector.host.files import discard, our_files, remove_tree
 from bisector.kernel import builddir, kconfig, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Make, blamed_on_make, remove_strays, surely_of_the_source
 from bisector.kernel.cache import CONFIG, DEFCONFIG, BuildFailure, KernelCache
@@ -227,22 +227,24 @@ class KernelBuilder:
             )
         return self._cache.store(kernel, made.read, short)
 
-    def remade(self, kernel: Kernel, places: BuildPlaces) -> Remade:
+    def check_by_rebuild(self, kernel: Kernel, places: BuildPlaces) -> RebuildCheck:
         """Build the checked-out tree without trusting any output of other builds; the result is not kept as a kernel.
 
         The build directory and ccache's directory are used by such builds alone. If the result differs from ``kernel``,
         these cached objects are removed, and everything is compiled again in an emptied directory. Success with ccache
-        is recorded with the kernel (:meth:`was_remade`). Raises as :meth:`build` does.
+        is recorded with the kernel (:meth:`recorded_rebuild_check`). Raises as :meth:`build` does.
         """
         if kernel.family != self._family.removesuffix(Kernel.KEY_SEPARATOR):
-            return Remade((), why_not="this bisector builds kernels in another way, or with another configuration")
+            return RebuildCheck(
+                (), why_not="this bisector builds kernels in another way, or with another configuration"
+            )
         contents = list[str]()
         with our_files(places.build):
             places = self._prepared(places)
             alone = places.state / _REMADE_ALONE
             for anew in (False, True):
                 if anew or not alone.exists():
-                    builddir.begin_anew(places, "a kernel that was measured is built once more")
+                    builddir.empty_build_directory(places, "a kernel that was measured is built once more")
                     alone.touch()
                 make, _ = self._made_ready(places)
                 environment = make.environment and self._ccache(places, anew=anew, checks=not anew)
@@ -257,18 +259,18 @@ class KernelBuilder:
                 discard(toolchain.ccache_of_checks())
         if environment and kernel.content_sha256 in contents:
             self._cache.mark_checked(kernel)
-        return Remade(tuple(contents), by_ccache=bool(environment))
+        return RebuildCheck(tuple(contents), by_ccache=bool(environment))
 
-    def was_remade(self, kernel: Kernel) -> Remade | None:
-        """The result of :meth:`remade` in an earlier run, if it was this kernel; None if that is not known."""
-        return Remade((kernel.content_sha256,), earlier=True) if self._cache.is_checked(kernel) else None
+    def recorded_rebuild_check(self, kernel: Kernel) -> RebuildCheck | None:
+        """The result of :meth:`check_by_rebuild` in an earlier run, if it confirmed this kernel; else None."""
+        return RebuildCheck((kernel.content_sha256,), earlier=True) if self._cache.is_checked(kernel) else None
 
     def _prepared(self, places: BuildPlaces) -> BuildPlaces:
         """The same places without leftovers of the last make, which may have been killed."""
         places = places.prepared()
         if self._settings.sandbox:
             remove_strays(places.build, places.source)
-        builddir.make_fit(places)
+        builddir.remove_stale_outputs(places)
         return places
 
     def _unmet(self, obtained: kconfig.Options) -> tuple[str, ...]:
@@ -301,7 +303,7 @@ class KernelBuilder:
                 self._cache.store_failure(BuildFailure(self.key(tree), fault.fault, places.log))
                 raise
             self._require_tools()
-            builddir.begin_anew(places, f"this may be the host's fault ({fault.reason})")
+            builddir.empty_build_directory(places, f"this may be the host's fault ({fault.reason})")
         environment = make.environment and self._ccache(places, anew=True)
         deadline = Deadline(make.deadline.what, make.deadline.seconds)
         return self._made_once(replace(make, deadline=deadline, environment=environment))
@@ -368,7 +370,7 @@ class KernelBuilder:
         aside = {"KCONFIG_CONFIG": new.name}
         wanted.write_text(kconfig.render(self._wanted), encoding="utf-8")
         wanted.chmod(0o644)
-        remove_whole(new)  # another commit's make may have left anything here
+        remove_tree(new)  # another commit's make may have left anything here
         for known in (_CONFIGURED, DEFCONFIG):
             (make.places.state / known).unlink(missing_ok=True)
         if self._base is None:
@@ -384,7 +386,7 @@ class KernelBuilder:
             and current.stat().st_size == new.stat().st_size
             and current.read_bytes() == new.read_bytes()
         ):
-            remove_whole(current)
+            remove_tree(current)
             new.replace(current)
         return _configured(make.places)
 
@@ -406,7 +408,7 @@ def _short_config(make: Make) -> bytes | None:
     if kept.exists():
         shutil.copyfile(kept, make.places.logs / DEFCONFIG)
         return kept.read_bytes()
-    remove_whole(file)
+    remove_tree(file)
     # No measurement depends on this file, so a failure is not held against the tree.
     with suppress(KernelFault), blamed_on_make(make.places.build):
         make.run(Stage.BUILD, "savedefconfig")

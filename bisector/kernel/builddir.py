@@ -27,7 +27,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import build_user, process, sandbox
-from bisector.host.files import files_below, remove_whole
+from bisector.host.files import files_below, remove_tree
 from bisector.host.load import boot_id
 from bisector.host.packages import not_installed
 from bisector.kernel import sources, toolchain
@@ -138,7 +138,7 @@ class Moment:
         """Store the moment in a file, whose modification time then marks the same moment."""
         path.write_text(f"{self.boot} {self.ahead_ns}\n", encoding="ascii")
 
-    def why_unfit(self, now: Self) -> str | None:
+    def why_invalid(self, now: Self) -> str | None:
         """The reason why file dates up to this moment mean nothing now; None if they are still valid."""
         if self.boot != now.boot:
             return "the host was restarted"
@@ -147,28 +147,28 @@ class Moment:
         return None
 
 
-def make_fit(places: BuildPlaces) -> None:
+def remove_stale_outputs(places: BuildPlaces) -> None:
     """Remove everything from the build directory that make could wrongly take for finished; raises ``OSError``."""
     marker = places.state / _BUILDING
     unfinished = marker.exists()
     known = Moment.read(marker if unfinished else places.state / _FINISHED)
-    why = known.why_unfit(Moment.now()) if known is not None else "nobody knows how it was left"
+    why = known.why_invalid(Moment.now()) if known is not None else "nobody knows how it was left"
     if why is not None:
-        begin_anew(places, why)
+        empty_build_directory(places, why)
     elif unfinished:
         since_ns = marker.stat().st_mtime_ns
         for path in [path for path, mtime_ns in _dates(places.build) if mtime_ns >= since_ns]:
             Path(path).unlink()
 
 
-def begin_anew(places: BuildPlaces, why: str) -> None:
+def empty_build_directory(places: BuildPlaces, why: str) -> None:
     """Empty the build directory, and note that and ``why`` in the build log. Raises ``OSError``."""
     left = list(places.build.iterdir())
     if left != [places.state]:
         with places.log.open("a", encoding="utf-8") as log:
             log.write(f"bisector: {why}: everything is built again\n")
     for path in left:
-        remove_whole(path)
+        remove_tree(path)
     places.state.mkdir()
     # Sources that were checked out while the clock was ahead would be compiled, with a warning, in every build.
     for source in _of_the_future(places.source):
@@ -212,7 +212,7 @@ def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
     too long are removed, too; the owner may then read and write all the rest. Raises ``OSError``.
     """
     removed = []
-    for entry in _odd(build):
+    for entry in _unexpected_entries(build):
         path = Path(entry.path)
         if entry.is_symlink():
             if any(Path(os.path.realpath(path)).is_relative_to(place) for place in (build, source)):
@@ -220,7 +220,7 @@ def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
             what = f"a link to {path.readlink()}"
         else:
             what = "a directory in too many others" if entry.is_dir() else "neither a file nor a directory"
-        remove_whole(path)
+        remove_tree(path)
         removed.append(f"{path}, {what}")
     return tuple(removed)
 
@@ -244,13 +244,13 @@ def _check_clock(places: BuildPlaces, begun: Moment, log_bytes: int) -> None:
     A clock that was set forward and back again leaves files that are newer than the changes of a later commit. A file
     server may have a clock of its own.
     """
-    why = begun.why_unfit(Moment.now())
+    why = begun.why_invalid(Moment.now())
     if why is None:
         wrong = [line for line in places.logged_since(log_bytes) if _SKEW.match(line)]
         wrong += [f"{path} is of the future" for path in _of_the_future(places.build)]
         why = f"the clock was wrong ({wrong[0]})" if wrong else None
     if why is not None:
-        begin_anew(places, why)
+        empty_build_directory(places, why)
         raise InfraError(f"{why} during the kernel build", _HINT)
 
 
@@ -264,24 +264,24 @@ def _dates(directory: Path) -> Iterator[tuple[str, int]]:
     return ((one.path, one.stat(follow_symlinks=False).st_mtime_ns) for one in files_below(directory))
 
 
-def _odd(directory: Path) -> Iterator[os.DirEntry[str]]:
+def _unexpected_entries(directory: Path) -> Iterator[os.DirEntry[str]]:
     """Each entry below that is too deep, or neither a file nor a directory; the owner gets access to all others."""
     longest = len(os.fsencode(directory)) + _LONGEST_BYTES
-    _let_us(directory, directory.stat().st_mode, stat.S_IRWXU)
+    _grant_owner(directory, directory.stat().st_mode, stat.S_IRWXU)
     below = [os.fspath(directory)]
     while below:
         with os.scandir(below.pop()) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
-                    _let_us(entry, entry.stat(follow_symlinks=False).st_mode, stat.S_IRUSR | stat.S_IWUSR)
+                    _grant_owner(entry, entry.stat(follow_symlinks=False).st_mode, stat.S_IRUSR | stat.S_IWUSR)
                 elif entry.is_dir(follow_symlinks=False) and len(os.fsencode(entry.path)) <= longest:
-                    _let_us(entry, entry.stat(follow_symlinks=False).st_mode, stat.S_IRWXU)
+                    _grant_owner(entry, entry.stat(follow_symlinks=False).st_mode, stat.S_IRWXU)
                     below.append(entry.path)
                 else:
                     yield entry
 
 
-def _let_us(path: os.PathLike[str], mode: int, rights: int) -> None:
+def _grant_owner(path: os.PathLike[str], mode: int, rights: int) -> None:
     """Give the owner these rights: a makefile's rule may have taken them away. Nothing else runs there meanwhile."""
     if mode & rights != rights:
         Path(path).chmod(stat.S_IMODE(mode) | rights)

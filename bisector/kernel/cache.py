@@ -25,7 +25,7 @@ import msgspec
 from bisector.core.errors import InfraError
 from bisector.core.subject import Kernel
 from bisector.core.trial import Fault
-from bisector.host.files import sha256_of, sync, write_whole
+from bisector.host.files import sha256_of, sync, write_atomically
 from bisector.kernel.sources import Sources
 
 IMAGE, CONFIG, DEFCONFIG, MODULES = "bzImage", "kernel.config", "kernel.defconfig", "modules.ext4"
@@ -205,7 +205,7 @@ class KernelCache:
     def mark_checked(self, kernel: Kernel) -> None:
         """Record, for as long as the kernel is kept, that an independent build of its sources gave the same kernel."""
         with self._troubles(), suppress(FileNotFoundError):
-            write_whole(self.root / kernel.key / _CHECKED, kernel.content_sha256.encode())
+            write_atomically(self.root / kernel.key / _CHECKED, kernel.content_sha256.encode())
 
     def contents(self) -> tuple[KeptEntry, ...]:
         """All entries, the most recently used first; images are not read."""
@@ -343,7 +343,7 @@ def _sums(files: Iterable[Path]) -> dict[str, str]:
 def _write_record(directory: Path, record: _Record) -> None:
     """Write a line with the schema and the digest of the rest, and the record as JSON."""
     body = msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=1)
-    write_whole(directory / _RECORD, _head(body) + body)
+    write_atomically(directory / _RECORD, _head(body) + body)
 
 
 def _read_record(directory: Path) -> _Record:

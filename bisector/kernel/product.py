@@ -28,7 +28,7 @@ from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel, build_id_in
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import packages, process
-from bisector.host.files import remove_whole, sha256_of
+from bisector.host.files import remove_tree, sha256_of
 from bisector.kernel import cache, kconfig, sources, toolchain
 from bisector.kernel.builddir import BuildPlaces, Make
 
@@ -90,7 +90,7 @@ def install_modules(make: Make) -> Path:
     rules only warn (scripts/depmod.sh), and no module could be loaded by its name.
     """
     staging = make.places.build / _STAGING
-    remove_whole(staging)
+    remove_tree(staging)
     depmod = _program("depmod")
     make.run(
         Stage.BUILD,
@@ -105,7 +105,7 @@ def install_modules(make: Make) -> Path:
     if not (root / _LIST).is_file():
         # The host is to blame if depmod writes no list for an empty directory either.
         tried = make.places.build / _TRIED
-        remove_whole(tried)
+        remove_tree(tried)
         directory = tried / "lib/modules" / _TRIED_RELEASE
         make.try_program("mkdir", "-p", directory)  # so that the user that make runs as owns it
         make.try_program(depmod, "-b", tried, _TRIED_RELEASE)

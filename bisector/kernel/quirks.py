@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bisector.core.errors import InfraError
-from bisector.host.files import inside, write_whole
+from bisector.host.files import inside, write_atomically
 from bisector.kernel import sources
 
 _STAMPS = "edits.json"
@@ -116,7 +116,7 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
         stamps = json.loads((state / _STAMPS).read_bytes()).items()
         before = {file: (str(sha256), int(mtime_ns)) for file, (sha256, mtime_ns) in stamps}
     # A file that is not edited this time may be compiled unedited, which makes its old time stamp meaningless.
-    write_whole(state / _STAMPS, b"{}")
+    write_atomically(state / _STAMPS, b"{}")
     for edit in edits:
         text = contents.get(edit.file) or sources.content(source, edit.file) or b""
         old = edit.old.encode()
@@ -127,11 +127,11 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
         sha256 = hashlib.sha256(content).hexdigest()
         known, mtime_ns = before.get(file, ("", 0))
         path = inside(source, file)
-        write_whole(path, content, stat.S_IMODE(path.stat().st_mode))
+        write_atomically(path, content, stat.S_IMODE(path.stat().st_mode))
         if known == sha256:
             os.utime(path, ns=(mtime_ns, mtime_ns))
         now[file] = (sha256, path.stat().st_mtime_ns)
-    write_whole(state / _STAMPS, json.dumps(now).encode())
+    write_atomically(state / _STAMPS, json.dumps(now).encode())
 
 
 # Known problems of building old trees with new tools. A row names the mainline commit that ended the problem; a tree

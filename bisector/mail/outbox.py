@@ -19,7 +19,7 @@ from bisector.core.deadline import retried
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.verdict import Direction, State
-from bisector.host.files import inside, our_files, sha256_of, write_whole
+from bisector.host.files import inside, our_files, sha256_of, write_atomically
 from bisector.mail import compose, smtp
 from bisector.mail.addresses import parse, sender_of
 from bisector.mail.compose import Told
@@ -142,7 +142,7 @@ class Post:
         self._recorded(made)
         path = self.run.path / DRAFT
         with our_files(self.run.path):
-            write_whole(path, compose.render(made).encode())
+            write_atomically(path, compose.render(made).encode())
         return path, made
 
     def _check_tells(self, made: Told) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.verdicts import Judging, changes_of_hosts, in_era
 from bisector.bisect import session
-from bisector.campaign.equipment import Equip, Equipment
+from bisector.campaign.equipment import Equipment, MeasurerFactory
 from bisector.campaign.single import Single, SingleTrials
 from bisector.compare.by_host import confirm
 from bisector.core.deadline import Deadline
@@ -30,7 +30,7 @@ from bisector.git.ranges import Range, check_range
 from bisector.git.remotes import Branch
 from bisector.git.repository import Repository
 from bisector.host import process
-from bisector.host.files import discard, our_files, write_whole
+from bisector.host.files import discard, our_files, write_atomically
 from bisector.host.load import host_id
 from bisector.mail import compose, outbox, smtp
 from bisector.mail.addresses import parse
@@ -90,7 +90,7 @@ class Mailer:
         path = self.directory / f"{job.name}-notice.eml"
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            write_whole(path, made.as_bytes())
+            write_atomically(path, made.as_bytes())
         except OSError as error:
             raise InfraError(f"cannot write {path}: {error.strerror}", f"ls -ld {self.directory}") from error
         if not job.notify:
@@ -111,7 +111,7 @@ class NightContext:
     mailer: Mailer
     tell: Listener
     home: Path
-    equip: Equip
+    equip: MeasurerFactory
     hosts: Hosts | None = None
 
 

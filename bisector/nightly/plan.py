@@ -23,7 +23,7 @@ _NAME = r"^(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])
 # The night decides these, since the direction of a change is known only then.
 _DECIDED = {"bisect.expect": "direction", "bisect.terms": "direction"}
 # Settings without influence on a value. If any other setting changes, values of two nights cannot be compared.
-_NO_PART = (
+_WITHOUT_INFLUENCE = (
     *("bisect.", "contention.", "mail.", "notify.", "kernel.jobs", "kernel.build_deadline", "kernel.recheck"),
     *("machine.boot_deadline", "machine.silence_deadline", "machine.trial_deadline"),
 )
@@ -217,7 +217,7 @@ def conditions(settings: Settings) -> str:
     profile = options.from_given({"profile": Given(settings.profile, "")}).settings
     usual = options.usual(settings) | options.written_values(profile)  # only the first has the keys of further disks
     # Only what differs from the profile, so that a setting added by a later version of bisector ends no history.
-    matters = {key for key in written if key in _DECIDING or not key.startswith(_NO_PART)}
+    matters = {key for key in written if key in _DECIDING or not key.startswith(_WITHOUT_INFLUENCE)}
     own = {key: value for key, value in written.items() if key in matters and value != usual[key]}
     digest = hashlib.sha256(json.dumps([settings.profile, own], sort_keys=True).encode())
     fragments = (resources.fragment(one) if "/" not in one else Path(one) for one in settings.kernel.fragments)

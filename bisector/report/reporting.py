@@ -43,7 +43,7 @@ STORAGE = "storage.txt"
 _RELEASE = re.compile(r"v\d+\.\d+[\w.-]*")
 # Settings that do not affect the measurement, and --overwrite, by which a person gave up the content of one disk, named
 # by its serial.
-_NO_MATTER = ("mail.", "notify.", "kernel.sandbox", "kernel.recheck", "storage.overwrite", "contention.patience")
+_NOT_REPRODUCED = ("mail.", "notify.", "kernel.sandbox", "kernel.recheck", "storage.overwrite", "contention.patience")
 _KIND = "workload.kind"
 _NUMBERED = re.compile(r"\d+-")
 
@@ -225,7 +225,7 @@ def flags(settings: Settings, without: tuple[str, ...] = ()) -> tuple[tuple[str,
     known, found = by_key(written), list[tuple[str, ...]]()
     choosing = [one for one in WORKLOADS.values() if written.get(one.chosen_by) != usual.get(one.chosen_by)]
     chosen = (_KIND,) if choosing == [type(settings.workload.workload)] else ()
-    left_out = (*_NO_MATTER, *without, *chosen, *unused(written, settings.storage.used_disks))
+    left_out = (*_NOT_REPRODUCED, *without, *chosen, *unused(written, settings.storage.used_disks))
     for key, value in written.items():
         # A further disk exists only because one of its settings is given.
         names_disk = key.endswith(".size") and bool(further([key]))

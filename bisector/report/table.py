@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from bisector.analysis.verdicts import host_of
 from bisector.core import units
 from bisector.core.trial import Stage
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import SideWords, Verdict
 from bisector.report.blocks import Block, Column, Listing, Paragraph, Role, Row, Table, verdict_role
 from bisector.report.figures import figures, run_names, run_titles
 from bisector.status.view import BisectionView, TrialView
@@ -46,7 +46,7 @@ def verdict_table(
     return Table(columns, tuple(rows), remark_title="why")
 
 
-def _whys(trials: Sequence[TrialView], terms: Terms, *, brief: bool) -> Iterator[str]:
+def _whys(trials: Sequence[TrialView], terms: SideWords, *, brief: bool) -> Iterator[str]:
     """The remark of each row: the host, the change to an end, the reason of the verdict or why nothing was measured."""
     several_compilers = len({one.trial.kernel.toolchain for one in trials if one.trial.kernel is not None}) > 1
     several_hosts = len({host_of(one.trial) for one in trials if one.trial.origin is None}) > 1

@@ -181,7 +181,7 @@ def prospects(graph: RangeGraph, belief: Posterior, facts: SearchFacts, costs: C
     return Prospects(outcomes, sound, gain, worth, costs.build_spare * builds + costs.longest(0.0, whole=False))
 
 
-def pays_both_ways(commits: float, saved: float, trial: float, left: float = math.inf) -> bool:
+def short_fill_pays(commits: float, saved: float, trial: float, left: float = math.inf) -> bool:
     """Whether a quicker way to measure saves more in a search than the trials of both ends in that way, too, take.
 
     The range has ``commits`` commits. The way saves at most ``saved`` in a trial, a trial takes ``trial``, and ``left``
@@ -273,7 +273,9 @@ def contradicted(belief: Posterior, commit: int) -> bool:
     return sum(sides[kernel] * (one.new - one.old) for kernel, one in read.items() if one is not None) < 0
 
 
-def may_be_luck(problem: SearchProblem, facts: SearchFacts, belief: Posterior, surely: float, at_most: int) -> bool:
+def needs_another_revert_reading(
+    problem: SearchProblem, facts: SearchFacts, belief: Posterior, surely: float, at_most: int
+) -> bool:
     """Whether to read the new end without the likeliest commit again, because the support for the commit may be luck.
 
     It may be luck while the commit has less than the probability ``surely`` in some cases of the noise: on a host that
@@ -282,11 +284,11 @@ def may_be_luck(problem: SearchProblem, facts: SearchFacts, belief: Posterior, s
     builds upon, however often it is read.
     """
     read = sum(one.of == (belief.best, Kernel.REVERTED) for one in facts.readings)
-    can_be_had = Kernel.REVERTED in undo_options(problem, facts, belief.best)
+    can_be_had = Kernel.REVERTED in possible_changed_ends(problem, facts, belief.best)
     return belief.surely < surely and can_be_had and 0 < read < at_most
 
 
-def speaking_against(
+def misfits_to_reread(
     problem: SearchProblem, facts: SearchFacts, belief: Posterior, suspect: int, odds: float
 ) -> Iterator[int]:
     """The suspect and its parents whose own runs put them on the wrong side, but with less than ``odds``.
@@ -302,17 +304,17 @@ def speaking_against(
             yield measured.get(commit, commit)
 
 
-def stopped_undone(problem: SearchProblem, facts: SearchFacts, commit: int) -> Kernel | None:
+def changed_end_lacking_whole_run(problem: SearchProblem, facts: SearchFacts, commit: int) -> Kernel | None:
     """The changed end of ``commit`` to read again, in a whole run, if all runs of its changed ends were stopped early.
 
     It has been read before and can still be built. None if there was a whole run, or no such end.
     """
     runs = [one for one in facts.readings if one.commit == commit and one.kernel is not Kernel.COMMIT]
     read = set() if any(one.full for one in runs) else {one.kernel for one in runs}
-    return next((kernel for kernel in undo_options(problem, facts, commit) if kernel in read), None)
+    return next((kernel for kernel in possible_changed_ends(problem, facts, commit) if kernel in read), None)
 
 
-def borne_out(problem: SearchProblem, belief: Posterior, commit: int) -> bool:
+def has_no_contrary_reading(problem: SearchProblem, belief: Posterior, commit: int) -> bool:
     """Whether no readings of ``commit``, of its parents or of its changed ends speak against it.
 
     The prior and the readings of other kernels do not count.
@@ -326,7 +328,7 @@ def _fits(read: KernelEvidence, commit: int, suspect: int) -> bool:
     return (read.new >= read.old) is (commit == suspect)
 
 
-def undo_options(problem: SearchProblem, facts: SearchFacts, commit: int) -> tuple[Kernel, ...]:
+def possible_changed_ends(problem: SearchProblem, facts: SearchFacts, commit: int) -> tuple[Kernel, ...]:
     """The changed ends that can still be built for ``commit``, the better one first; none for a merge.
 
     Reverting a merge would undo all of its branch. The new end without the commit comes before the old end with it,

@@ -128,7 +128,7 @@ class PairedDifference:
         return abs(self.mean) + self.half_width(1 - _MISSED) <= band
 
 
-class PairsTell(StrEnum):
+class PairsConclusion(StrEnum):
     """The conclusion from readings of two sides in turn."""
 
     DIFFER = "differ"
@@ -136,15 +136,15 @@ class PairsTell(StrEnum):
     NOISY = "too noisy"
 
 
-def told(readings: InTurn, rule: PairsRule) -> tuple[PairsTell, PairedDifference] | None:
+def told(readings: InTurn, rule: PairsRule) -> tuple[PairsConclusion, PairedDifference] | None:
     """Return the conclusion of the first look that permits one, and its readings; None if more readings are needed."""
     for pairs in rule.looks:
         if (seen := difference(readings, pairs)) is None:
             return None
         if seen.is_told:
-            return PairsTell.DIFFER, seen
+            return PairsConclusion.DIFFER, seen
         if seen.is_within(rule.band):
-            return PairsTell.SAME, seen
+            return PairsConclusion.SAME, seen
         # Whether the largest number of pairs could still tell the sides apart, or show that they are the same, given
         # the spread so far: the true difference may be two standard errors above its estimate, or 0
         may_be_same = (
@@ -153,7 +153,7 @@ def told(readings: InTurn, rule: PairsRule) -> tuple[PairsTell, PairedDifference
         at_most = math.expm1(abs(seen.mean) + 2 * seen.error)
         may_be_told = may_be_same or _tells(seen.spread, at_most, rule.most_pairs)
         if pairs >= rule.most_pairs or (pairs >= _SPREAD_IS_KNOWN and not may_be_told):
-            return PairsTell.NOISY, seen
+            return PairsConclusion.NOISY, seen
     return None
 
 

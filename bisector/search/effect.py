@@ -19,7 +19,7 @@ from statistics import fmean
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.choice import SearchProblem, undo_options
+from bisector.search.choice import SearchProblem, possible_changed_ends
 from bisector.search.difference import CONFIDENCE, LARGE, quantile
 from bisector.search.graph import Floats
 from bisector.search.likelihood import STRAY_DENSITY, Key, Weighing, shown_by, with_sticky
@@ -96,7 +96,7 @@ def effect_of(
     # The kernels without the change and with it, by the commits that their readings are recorded under
     if parent is not None and suspect not in facts.closed:
         sides = (measured.get(parent, parent), Kernel.COMMIT), (measured.get(suspect, suspect), Kernel.COMMIT)
-    elif Kernel.REVERTED in undo_options(problem, facts, suspect):
+    elif Kernel.REVERTED in possible_changed_ends(problem, facts, suspect):
         sides = (suspect, Kernel.REVERTED), (tip, Kernel.COMMIT)
     else:
         return None
@@ -121,7 +121,7 @@ def _ends(tip: int) -> tuple[Key, Key]:
 
 
 @dataclass(frozen=True, slots=True)
-class SinceBegun:
+class ReadingsSinceStart:
     """The readings since the search began; earlier readings may be of another day.
 
     ``of_ends`` is the difference of the ends at that time. Each of the ``readings`` comes with its score relative to
@@ -134,7 +134,7 @@ class SinceBegun:
     before: Mapping[Key, Sequence[float]]
 
     @classmethod
-    def begun(cls, facts: SearchFacts, tip: int) -> "SinceBegun | None":
+    def begun(cls, facts: SearchFacts, tip: int) -> "ReadingsSinceStart | None":
         """Return a host's readings since its first reading of another kernel; None without figures of both ends.
 
         Readings are in the order of measuring. If no kernel but the ends has been read (yet), ``readings`` has all
@@ -165,7 +165,7 @@ class SinceBegun:
 
 def _between(facts: SearchFacts, sides: tuple[Key, Key], tip: int) -> SuspectEffect | None:
     """Return the difference of two kernels; readings of the ends count from when the search began on their host."""
-    if (since := SinceBegun.begun(facts, tip)) is None:
+    if (since := ReadingsSinceStart.begun(facts, tip)) is None:
         return None
     later, readings = defaultdict[Key, list[float]](list), defaultdict[Key, list[Reading]](list)
     for one, score in since.readings:
@@ -252,7 +252,7 @@ _LEAST = 1e-12  # of a rate: nothing is impossible
 
 def chance_of_nothing(facts: SearchFacts, belief: Posterior, weighing: Weighing, tip: int) -> float:
     """The probability that no commit of the range changed the figures; 0 if no figures tell the ends apart."""
-    since = SinceBegun.begun(facts, tip)
+    since = ReadingsSinceStart.begun(facts, tip)
     if since is None or not since.of_ends:
         return 0.0
     one_change, nothing = belief.joint.log_class[:, None] - math.log(_SHARES.size), 0.0
@@ -265,7 +265,11 @@ def chance_of_nothing(facts: SearchFacts, belief: Posterior, weighing: Weighing,
 
 
 def _of_host(
-    told: Sequence[tuple[Reading, float | None]], levels: Levels, drifts_by: float, since: SinceBegun, belief: Posterior
+    told: Sequence[tuple[Reading, float | None]],
+    levels: Levels,
+    drifts_by: float,
+    since: ReadingsSinceStart,
+    belief: Posterior,
 ) -> tuple[Floats, float]:
     """The log-likelihood of a host's readings for each class of commits and share, and that of a single level."""
     noise, joint = belief.noise, belief.joint

@@ -15,15 +15,15 @@ from bisector.search.choice import (
     Outcomes,
     Prospects,
     SearchProblem,
-    borne_out,
+    changed_end_lacking_whole_run,
     contradicted,
+    has_no_contrary_reading,
     kernel_gain_bits,
-    may_be_luck,
+    misfits_to_reread,
     missing_whole_runs,
+    needs_another_revert_reading,
+    possible_changed_ends,
     prospects,
-    speaking_against,
-    stopped_undone,
-    undo_options,
 )
 from bisector.search.effect import Fit, SuspectEffect, chance_of_nothing, effect_of, effect_of_all, fit
 from bisector.search.likelihood import Key, Weighing
@@ -326,14 +326,16 @@ class _Situation:
         effect = effect_of(self.problem, self.facts, best, belief.levels)
         of_all = effect_of_all(self.problem, self.facts)
         shown = effect is None or effect.is_shown
-        named = top >= target and borne_out(self.problem, belief, best) and shown and self.something
+        named = top >= target and has_no_contrary_reading(self.problem, belief, best) and shown and self.something
         ending = SearchEnding.FOUND if named else SearchEnding.NARROWED
         if not fitted.one_change:
             ending = SearchEnding.NOT_ONE_CHANGE
         if ending is not SearchEnding.FOUND and self.is_nothing(of_all):
             ending = SearchEnding.NO_CHANGE
         candidates = belief.smallest_set(target)
-        return SearchAnswer(ending, best, top, candidates, fitted, self.is_undone(best), effect, of_all, belief.nothing)
+        return SearchAnswer(
+            ending, best, top, candidates, fitted, self.has_changed_end(best), effect, of_all, belief.nothing
+        )
 
     def most_telling(self, outlook: Prospects) -> Decision:
         """Return the step that tells most bits for its time, or the answer if no step is worth a trial."""
@@ -352,19 +354,19 @@ class _Situation:
     def confirmation(self, outlook: Prospects) -> Iterator[CommitToRead | ChangedEndToRead]:
         """The steps that the suspect lacks: an end without it, whole runs of it and of its parents, then its effect."""
         problem, facts, belief, rules, suspect = self.problem, self.facts, self.belief, self.rules, self.belief.best
-        if not self.is_undone(suspect) and self.may_change_ends(more=rules.max_confirming):
-            for kernel in undo_options(problem, facts, suspect)[:1]:
+        if not self.has_changed_end(suspect) and self.may_change_ends(more=rules.max_confirming):
+            for kernel in possible_changed_ends(problem, facts, suspect)[:1]:
                 yield self.undo(suspect, kernel, confirms=True)
-        if (stopped := stopped_undone(problem, facts, suspect)) is not None:
+        if (stopped := changed_end_lacking_whole_run(problem, facts, suspect)) is not None:
             yield self.undo(suspect, stopped, confirms=True)
         # The suspicion has to be supported by an end without the suspect before a kernel may stand for another one
         # that cannot differ.
-        stand_ins = self.is_undone(suspect) and not contradicted(belief, suspect)
+        stand_ins = self.has_changed_end(suspect) and not contradicted(belief, suspect)
         for commit in missing_whole_runs(problem, facts, suspect, stand_ins=stand_ins):
             yield self.trial(outlook, commit, confirms=True)
-        for commit in speaking_against(problem, facts, belief, suspect, rules.sure):
+        for commit in misfits_to_reread(problem, facts, belief, suspect, rules.sure):
             yield self.trial(outlook, commit, confirms=True)
-        if may_be_luck(problem, facts, belief, rules.surely, rules.max_reverts):
+        if needs_another_revert_reading(problem, facts, belief, rules.surely, rules.max_reverts):
             yield self.undo(suspect, Kernel.REVERTED, confirms=True)
         if float(belief.p[suspect]) >= rules.target:
             yield from self.pair(effect_of(problem, facts, suspect, belief.levels), something=self.something)
@@ -409,7 +411,7 @@ class _Situation:
         best: tuple[ChangedEndToRead | None, float, float] = (None, 0.0, 0.0)
         costs, facts, belief = self.search.costs, self.facts, self.belief
         for commit in belief.likeliest(_UNDO_AMONG):
-            for kernel in undo_options(self.problem, facts, commit):
+            for kernel in possible_changed_ends(self.problem, facts, commit):
                 is_read = (commit, kernel) in belief.undone
                 if (commit, kernel) in facts.in_flight or not (is_read or self.may_change_ends()):
                     continue
@@ -432,7 +434,7 @@ class _Situation:
         rules, undone, in_vain = self.rules, len(self.belief.undone), self.facts.in_vain
         return undone + in_vain < rules.max_undone + more and in_vain < undone + rules.max_in_vain + more
 
-    def is_undone(self, commit: int) -> bool:
+    def has_changed_end(self, commit: int) -> bool:
         return any((commit, kernel) in self.belief.undone for kernel in (Kernel.REVERTED, Kernel.PICKED))
 
     def trial(self, outlook: Prospects, commit: int, *, confirms: bool = False) -> CommitToRead:

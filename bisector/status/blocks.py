@@ -221,19 +221,19 @@ class Blocks:
         # If a kernel works on one host and never on another, the other host's faults are not the kernel's.
         row = [one for one in tried if one.n > sound and (not works_on or one.trial.host in works_on)]
         last = row[-1].trial.fault if row else None
-        if last is None or len(row) < believed or not self._works_for_others(last, arm, setup, row[0].n):
+        if last is None or len(row) < believed or not self._others_got_further(last, arm, setup, row[0].n):
             return ""
         unfit = not self.plan.arms[arm].subject.is_built and last.stage is Stage.BOOT
         return f"{last.sentence} ({BUILT_IN})" if unfit else last.sentence
 
-    def works_elsewhere(self, block: Block) -> bool:
+    def works_on_another_host(self, block: Block) -> bool:
         """Whether the arm that ended a block works on this setup on another host, and never on the block's own host."""
         faulty = {arm for arm in block.arms if (trial := self.trial(Place(block.n, arm))) and trial.fault is not None}
         of_setup = [one for one in self.placed if self.is_of(one, block.setup) and one.place.arm in faulty]
         works_on = {one.trial.host for one in of_setup if one.trial.fault is None}
         return bool(works_on) and self.host(block) not in works_on
 
-    def _works_for_others(self, fault: Fault, arm: int, setup: int, since: int) -> bool:
+    def _others_got_further(self, fault: Fault, arm: int, setup: int, since: int) -> bool:
         """Whether a trial of another arm, with a number above ``since``, got past the stage of a fault."""
         others = (one for one in self.placed if one.place.arm != arm and one.n > since)
         alike = (one for one in others if self.is_of(one, setup) or fault.stage in _OF_ANY_SETUP)

@@ -25,7 +25,7 @@ from bisector.core.verdict import State, Verdict
 from bisector.git.repository import Repository
 from bisector.host.files import inside
 from bisector.kernel import kconfig
-from bisector.search.choice import missing_whole_runs, prospects, undo_options
+from bisector.search.choice import missing_whole_runs, possible_changed_ends, prospects
 from bisector.search.effect import Fit, SuspectEffect, effect_of, fit
 from bisector.search.posterior import Posterior
 from bisector.search.readings import Kernel
@@ -184,7 +184,7 @@ class Standing:
             searching = 0
         stand_ins = case.problem.relevant is not None
         whole = missing_whole_runs(case.problem, case.facts, belief.best, stand_ins=stand_ins)
-        undoing = not self.confirmed and undo_options(case.problem, case.facts, belief.best)
+        undoing = not self.confirmed and possible_changed_ends(case.problem, case.facts, belief.best)
         return max(1, searching + (1 if undoing else 0) + (len(whole) if not searching else 0))
 
 

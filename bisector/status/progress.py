@@ -72,7 +72,7 @@ def block_s(blocks: Blocks, setup: int) -> float:
 def _first_s(blocks: Blocks, setup: int) -> float:
     """The seconds of a setup's first trial."""
     planned = blocks.plan.setups[setup]
-    most_s = asked_most_s(planned)
+    most_s = longest_planned_trial_s(planned)
     if planned.workload.runtime_s:
         return most_s
     workload, setups = planned.setup.workload, enumerate(blocks.plan.setups)
@@ -93,7 +93,7 @@ def asked_s(settings: Settings) -> float:
     return _asked_s(settings, settings.storage.fill_rounds * settings.workload.runtime_s)
 
 
-def asked_most_s(settings: Settings) -> float:
+def longest_planned_trial_s(settings: Settings) -> float:
     """The same as :func:`asked_s` if the cache takes the longest allowed time to fill."""
     storage = settings.storage
     return _asked_s(settings, max(storage.fill_rounds * settings.workload.runtime_s, storage.fill_deadline_s))
@@ -123,8 +123,8 @@ class TimeSpent:
             return None
         took = [one.timings for one in trials]
         return cls(
-            total_s=times.of_processes_s(store.log),
-            build_s=times.of_builds_s(store.log) + math.fsum(one.build_s for one in took),
+            total_s=times.process_s(store.log),
+            build_s=times.build_seconds(store.log) + math.fsum(one.build_s for one in took),
             boot_s=math.fsum(one.boot_s for one in took),
             storage_s=math.fsum(one.storage_s for one in took),
             workload_s=math.fsum(one.workload_s for one in took),

@@ -25,7 +25,7 @@ from bisector.core.json_keys import FLAT, SCHEMA, Key
 from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Trial
-from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
+from bisector.core.verdict import Direction, SideWords, State, Strategy, Verdict
 from bisector.search.noise import OF_HOSTS
 from bisector.store.facts import InfraFault
 
@@ -308,7 +308,7 @@ class BisectionView:
     ]
     message: Annotated[str, "one sentence"]
     repository: Annotated[str | None, "path; `null` for an import without one"]
-    terms: Annotated[Terms, "the words for the two sides"]
+    terms: Annotated[SideWords, "the words for the two sides"]
     direction: Annotated[Direction | None, "of the change; `null` until both ends are measured"]
     objective: Annotated[Objective, "what decides"]
     threshold: Annotated[float | None, "value between the two sides; `null` until both ends are measured"]

@@ -23,7 +23,7 @@ from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
 from bisector.storage.filling import FILLED, FILLED_BEFORE, not_full_before
-from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Phase, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Phase, Site
 
 _GREATEST = 2**63  # integers on record are below this
 _QUOTED, _LONGEST = 200, 64 << 10
@@ -295,7 +295,7 @@ class Bcache(Layer):
         cache = self.cache_bytes or below[0].size_bytes or data_bytes
         return cache + _START_BYTES, data_bytes + _START_BYTES
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         """Register and attach a bcache, and write its settings, which are checked in sysfs afterwards."""
         fast, slow = (one.path for one in site.below)
         device = f"/dev/bisector-bcache{site.suffix}"
@@ -365,7 +365,7 @@ class Bcache(Layer):
             (text,) = run_steps(shell, (Step(show, kernel_fault_in_run),), _STATUS_DEADLINE_S)
             return _read(text, Stage.WORKLOAD)
 
-        return Made(
+        return LayerPlan(
             device,
             (*partition, *made),
             steps(show),

@@ -9,7 +9,7 @@ from bisector.core.errors import InfraError
 from bisector.core.setting import Meta, Option, Problem
 from bisector.storage import device_mapper
 from bisector.storage.disks import fault, not_an_answer, steps
-from bisector.storage.layer import Capacity, Feature, Files, Layer, Made, Since, Site
+from bisector.storage.layer import Capacity, Feature, Files, Layer, LayerPlan, Since, Site
 
 _CIPHER = r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?"
 # START LENGTH crypt CIPHER KEY IV-OFFSET DEVICE OFFSET [N OPTION…] (Documentation/admin-guide/device-mapper/
@@ -101,7 +101,7 @@ class Crypt(Layer):
             sentence = f"{device.what} has {device.size_bytes:,} bytes, which are no whole sectors"
             yield Problem(("storage.crypt.sector_size", *device.keys), sentence)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         """Make the device with cryptsetup, which decides where it lies; check the kernel's table of it."""
         name = f"crypt{site.suffix}"
         (device,) = site.below
@@ -138,4 +138,4 @@ class Crypt(Layer):
             f"--sector-size {self.sector_bytes} --key-file {key_file} {device.path} {name}",
         )
         checks = (*steps(f"dmsetup table {name}"), *device_mapper.TREE)
-        return Made(f"/dev/mapper/{name}", made, checks, verify, device.leaves)
+        return LayerPlan(f"/dev/mapper/{name}", made, checks, verify, device.leaves)

@@ -14,7 +14,7 @@ from bisector.core.shell import CommandResult, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
-from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Site
 
 _MIB = 1 << 20
 SECTOR_BYTES = 512
@@ -175,7 +175,7 @@ class LvmCacheLayer(Layer):
         """The whole cache, and all data on the origin."""
         return self.fast_bytes(), data_bytes + _EXTENT_BYTES
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         """A cached logical volume, which is checked against what device-mapper shows."""
         group = f"{self.group}{site.suffix}"
         device = f"{group}-origin"  # device-mapper's name of the logical volume
@@ -204,7 +204,7 @@ class LvmCacheLayer(Layer):
         )
         checks = (*steps(f"dmsetup table {device}", f"dmsetup status {device}"), *TREE)
         counters = Counters(partial(self._read, device), self.counted)
-        return Made(f"/dev/{group}/origin", made, checks, verify, (*fast.leaves, *slow.leaves), counters)
+        return LayerPlan(f"/dev/{group}/origin", made, checks, verify, (*fast.leaves, *slow.leaves), counters)
 
     def volume_fault(self, failed: CommandResult) -> BisectorError:
         """Return :class:`UserError` if lvcreate lacks space; any other failure is the kernel's fault."""

@@ -242,7 +242,7 @@ DISKS: Mapping[str, Disk] = {
     "hdd": Disk("slow disk", "1GiB", "50GiB", quick_iops_limit=1000, memory_latency_s=2e-3),
 }
 # Each further disk, which the user names.
-FURTHER = Disk("further disk", "1GiB", "50GiB")
+EXTRA_DISK = Disk("further disk", "1GiB", "50GiB")
 # Names are in lower case, since file systems and people may not distinguish "hdd" and "HDD". virtio-blk has room for 20
 # bytes of a serial number (VIRTIO_BLK_ID_BYTES in include/uapi/linux/virtio_blk.h), and so has ATA (ATA_ID_SERNO_LEN).
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,19}")

@@ -26,7 +26,7 @@ from bisector.core.setting import Form, Meta, Option, Problem
 from bisector.core.shell import CommandResult, Step
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, not_an_answer, steps
-from bisector.storage.layer import MOUNTPOINT, Capacity, Feature, Files, Layer, Made, Since, Site
+from bisector.storage.layer import MOUNTPOINT, Capacity, Feature, Files, Layer, LayerPlan, Since, Site
 
 # Words that name no file: a shell in the guest runs this text, which the user wrote.
 _WORDS = r"^-[-A-Za-z0-9_.,:=^ ]*$"
@@ -283,7 +283,7 @@ class FileSystem(Layer):
         """The mount options, default and given."""
         return self.merged(str(self.rows()["mount_options"].quick), self.mount_options)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         """Make the file system and mount it; its format and its mount options are read back."""
         (device,) = site.below
         options, asked = self.mounted(), words_of(self.mkfs_options)
@@ -309,7 +309,7 @@ class FileSystem(Layer):
                 raise InfraError(f"mkfs.{self.name} made {', '.join(differences)[:400]}")
 
         checks = ["cat /proc/self/mountinfo", self.format_command.format(device=device.path)]
-        return Made(MOUNTPOINT, made, steps(*checks, *filter(None, [self.shown_command])), verify)
+        return LayerPlan(MOUNTPOINT, made, steps(*checks, *filter(None, [self.shown_command])), verify)
 
     def _mkfs_fault(self, failed: CommandResult) -> BisectorError:
         """Return :class:`UserError` if mkfs refuses its options. Failed I/O, also EINVAL, is the kernel's fault."""

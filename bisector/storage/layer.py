@@ -16,7 +16,7 @@ from bisector.core.shell import Shell, Step
 from bisector.storage.filling import Settling
 
 MOUNTPOINT = "/mnt"
-OF_CACHES = "cache."  # the names of metrics that any cache may have begin with this (bisector.core.metric)
+CACHE_PREFIX = "cache."  # the names of metrics that any cache may have begin with this (bisector.core.metric)
 
 # Verifies the answers to a layer's checks; the second argument is ``major:minor`` of each device by its path.
 Verify: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], None]
@@ -137,7 +137,7 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LayerPlan:
     """How a layer is made: the path of its device (or its mount point), the commands, and the checks afterwards.
 
     ``verify`` is given the answers to ``checks`` and the device numbers of ``leaves``. It raises
@@ -204,7 +204,7 @@ class Layer(ABC):
         """Whether its counters may have a value of the metric ``name``."""
         unsaid = not cls.counts and any(phase.fills for phase in cls.phases)
         own = (*(one.name for one in cls.metrics), *cls.counts)
-        return name in own or (unsaid and name.startswith(OF_CACHES))
+        return name in own or (unsaid and name.startswith(CACHE_PREFIX))
 
     def extent(self, below: Sequence[Capacity]) -> Capacity:
         """The device that the layer makes; by default as large as the device with the index ``origin`` below it."""
@@ -243,5 +243,5 @@ class Layer(ABC):
         return None
 
     @abstractmethod
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         """How the layer is made on the empty devices of ``site``."""

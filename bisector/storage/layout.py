@@ -13,7 +13,7 @@ from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import DiskQueue
 from bisector.storage import disks
 from bisector.storage.disks import Brd, GuestDisk, MemoryDisk
-from bisector.storage.layer import MOUNTPOINT, Capacity, Counters, Device, Files, Made, Site
+from bisector.storage.layer import MOUNTPOINT, Capacity, Counters, Device, Files, LayerPlan, Site
 from bisector.storage.stack import Node, Stack, Values
 
 _MIB = 1 << 20
@@ -46,7 +46,7 @@ class MountedStack:
     description: tuple[str, ...]
     device: str = ""
     room: str = ""
-    made: tuple[Made, ...] = ()
+    made: tuple[LayerPlan, ...] = ()
     queues: tuple[DiskQueue, ...] = ()
 
     def read(self, shell: Shell) -> Readings:
@@ -127,9 +127,9 @@ def lay_out(
 
 def _made(
     stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk], in_memory: Mapping[str, MemoryDisk]
-) -> tuple[Made, ...]:
+) -> tuple[LayerPlan, ...]:
     """How each layer is made, in order; a second layer of the same kind gets other device names."""
-    made: list[Made] = []
+    made: list[LayerPlan] = []
     seen: Counter[str] = Counter()
 
     def device(node: Node) -> Device:

@@ -17,7 +17,7 @@ from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import FaultKind, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run, steps
-from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Site
 
 # Where data begins on each device: the default follows the size of the device and the version of mdadm (md(4)).
 _DATA_OFFSET_BYTES = 1 << 20
@@ -85,7 +85,7 @@ class Raid(Layer):
         """At most all data on each device: for each page of data a device gets one page of data or parity at most."""
         return (data_bytes + _DATA_OFFSET_BYTES,) * len(below)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         """Make the array with mdadm; its state is read from sysfs, also before and after each run."""
         array, count = f"md{self.level}{site.suffix}", len(site.below)
         place, paths = f"/sys/block/{array}/md", tuple(device.path for device in site.below)
@@ -145,7 +145,7 @@ class Raid(Layer):
             check(answer, Stage.WORKLOAD)
 
         counters = Counters(still_in_step, lambda before, after: ())
-        return Made(f"/dev/{array}", made, steps(shown("rd*/block/dev")), verify, paths, counters)
+        return LayerPlan(f"/dev/{array}", made, steps(shown("rd*/block/dev")), verify, paths, counters)
 
 
 class Raid1(Raid):

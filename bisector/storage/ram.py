@@ -9,7 +9,7 @@ from typing import Annotated
 
 from bisector.core.setting import Meta, Option, Size
 from bisector.storage.disks import fault, steps
-from bisector.storage.layer import Capacity, Layer, Made, Site
+from bisector.storage.layer import Capacity, Layer, LayerPlan, Site
 
 _SIZE = "storage.ram.size"
 _MOST = 4
@@ -60,7 +60,7 @@ class Ram(Layer):
         """Parameters of brd. All its RAM disks have one size, in KiB; one that is never written takes no memory."""
         return (f"brd.rd_nr={_MOST}", f"brd.rd_size={self.whole_bytes >> 10}")
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         """Write the disk once from end to end; it has existed since boot."""
         number = int(site.suffix or 1) - 1
         path, size = f"/dev/ram{number}", self.whole_bytes
@@ -72,4 +72,4 @@ class Ram(Layer):
 
         # Without the test dd would create a regular file if there is no such device.
         written = f"dd if=/dev/zero of={path} bs=1M iflag=count_bytes count={size} oflag=direct"
-        return Made(path, steps(f"test -b {path}", written), steps(f"blockdev --getsize64 {path}"), verify)
+        return LayerPlan(path, steps(f"test -b {path}", written), steps(f"blockdev --getsize64 {path}"), verify)

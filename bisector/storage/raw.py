@@ -1,6 +1,6 @@
 """A stack without a file system: the workload is given the uppermost block device itself."""
 
-from bisector.storage.layer import Layer, Made, Site
+from bisector.storage.layer import Layer, LayerPlan, Site
 
 
 class Raw(Layer):
@@ -12,7 +12,7 @@ class Raw(Layer):
     suspects = ("block", "drivers/block")
     tools = ("blockdev",)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         """Return the device below; there is nothing to make."""
         (device,) = site.below
-        return Made(device.path, ())
+        return LayerPlan(device.path, ())

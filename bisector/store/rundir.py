@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.core.verdict import State
-from bisector.host.files import is_scratch, our_files, write_whole
+from bisector.host.files import is_scratch, our_files, write_atomically
 from bisector.host.locks import Held, Holder, held, holder_of, locked
 from bisector.store.log import DATABASE, UNFINISHED
 from bisector.store.run_files import INPUTS, TRIALS
@@ -154,7 +154,7 @@ class RunDirectory:
 
     def _remember(self, name: str, text: str) -> None:
         with our_files(self.path):
-            write_whole(self.path / name, f"{text}\n".encode(errors="surrogateescape"))
+            write_atomically(self.path / name, f"{text}\n".encode(errors="surrogateescape"))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -217,7 +217,7 @@ class Index:
                 number = 1 + max((one.number for one in self._all()), default=0)
                 others = [one for one in self.entries() if one.run_dir != entry.run_dir]
                 runs = [asdict(one) for one in (*others, replace(entry, number=number))]
-                write_whole(self.path, json.dumps(runs, indent=1).encode())
+                write_atomically(self.path, json.dumps(runs, indent=1).encode())
         except DeadlineExpired as error:
             raise InfraError(f"{self.path} is kept locked by another process", f"fuser -v {lock}") from error
         except OSError as error:

@@ -16,7 +16,7 @@ from bisector.core.errors import InfraError
 from bisector.core.subject import Compiler, Mattering, Relevance, Setup
 from bisector.core.trial import Artifact, Control, Taken, Trial
 from bisector.core.verdict import State
-from bisector.host.files import write_whole
+from bisector.host.files import write_atomically
 from bisector.search.noise import EarlierSearches
 from bisector.store import times
 from bisector.store.comparison import Block, Placed, Plan, PlannedComparison
@@ -97,7 +97,7 @@ class Store:
         room = self.path.parent / ROOM
         if any(isinstance(fact, Submitted) for fact in facts) and not room.exists():
             try:
-                write_whole(room, os.urandom(_ROOM_BYTES))  # random, so that no file system stores it compressed
+                write_atomically(room, os.urandom(_ROOM_BYTES))  # random, so that no file system stores it compressed
             except OSError as error:
                 what = f"there is no room for results: {room} needs {_ROOM_BYTES >> 20} MiB ({error.strerror})"
                 raise InfraError(what, f"df -h {room.parent}; when there is room: bisector resume") from error
@@ -232,7 +232,7 @@ class Store:
 
     def spent_s(self) -> float:
         """Seconds of the submitted work whose end was not lost, for the host that had the most."""
-        return times.of_work_s(self.log)
+        return times.busiest_host_s(self.log)
 
     # Comparisons
 

@@ -17,7 +17,7 @@ _Entry = LogEntry[Any]
 _Span = tuple[LogEntry[Submitted], LogEntry[Ended]]
 
 
-def of_processes_s(log: Log) -> float:
+def process_s(log: Log) -> float:
     """Seconds of every process, from its beginning to the end that it recorded, or else to its last fact.
 
     Pauses between processes do not count. What a killed process did after its last fact is not known.
@@ -35,7 +35,7 @@ def of_processes_s(log: Log) -> float:
     return math.fsum(spans)
 
 
-def of_work_s(log: Log) -> float:
+def busiest_host_s(log: Log) -> float:
     """Seconds of submitted work of the host that had the most; the seconds of lost work are not known.
 
     Seconds in which a host had several jobs count once. Work for which the executor chose the host counts for all.
@@ -51,7 +51,7 @@ def of_work_s(log: Log) -> float:
     return seconds.pop("", 0.0) + max(seconds.values(), default=0.0)
 
 
-def of_builds_s(log: Log) -> float:
+def build_seconds(log: Log) -> float:
     """Seconds of the submissions that only build, of all hosts together."""
     spans = _work_by_host(log, (Work.BUILD, Work.RECHECK)).values()
     return math.fsum(_spent_s(*span) for of_host in spans for span in of_host)

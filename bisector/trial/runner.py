@@ -24,7 +24,7 @@ from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import EarlyStop, Run, round_name, run_words
 from bisector.core.objective import Objective
 from bisector.core.shell import CommandResult, Shell, Step, run_steps
-from bisector.core.subject import Cell, Commit, Compiler, Kernel, Remade, Subject
+from bisector.core.subject import Cell, Commit, Compiler, Kernel, RebuildCheck, Subject
 from bisector.core.trial import DiskQueue, Era, Fault, FaultKind, Fill, Stage, Timings, Trial
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
@@ -103,7 +103,7 @@ class Bench:
 
 
 @dataclass(slots=True)
-class _Course:
+class _RunningTrial:
     """A trial under way and its facts so far; ``on_host`` is true while the host prepares and no guest kernel runs."""
 
     bench: Bench
@@ -222,17 +222,17 @@ class _Course:
                     self._check_own_fragment(builder, builder.configure(places))
             return builder.build(commit.tree, places, bench.source.trees)
 
-    def build_once_more(self, measured: Kernel) -> Remade:
+    def build_once_more(self, measured: Kernel) -> RebuildCheck:
         """Rebuild a measured kernel apart from all other builds, unless an earlier run has done so successfully."""
         builder = self._builder.using(*self.request.compilers)
-        if (known := builder.was_remade(measured)) is not None:
+        if (known := builder.recorded_rebuild_check(measured)) is not None:
             return known
         with self._one_builds():
             self._enter(Stage.CHECKOUT)
             source = self.bench.source.checkout(self.request.commit)
             self._enter(Stage.BUILD, "once more, apart from all others")
             places = BuildPlaces(source, self.bench.build_dir, self.logs, self.bench.run_dir)
-            return builder.remade(measured, places)
+            return builder.check_by_rebuild(measured, places)
 
     def _kept(self, builder: KernelBuilder) -> Kernel | None:
         tree = self.request.commit.tree
@@ -375,7 +375,7 @@ def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
     Raises :class:`AttemptFailed` for trouble of the tool or the host, :class:`TrialRefused` for input that the trial
     cannot be done with, both with the facts so far.
     """
-    course = _Course(bench, request, logs)
+    course = _RunningTrial(bench, request, logs)
     return course.facts(_or_fault(course, course.go))
 
 
@@ -397,7 +397,7 @@ def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
     """
     fault: Fault | None = None
     for _ in range(2):
-        course = _Course(bench, request, logs)
+        course = _RunningTrial(bench, request, logs)
         built = _or_fault(course, course.build)
         fault = built if isinstance(built, Fault) else None
         if fault is None or fault.kind is not FaultKind.BUILD_TIMEOUT:
@@ -405,22 +405,22 @@ def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
     return fault
 
 
-def remake(bench: Bench, request: TrialRequest, measured: Kernel, logs: Path) -> Remade | Fault:
+def remake(bench: Bench, request: TrialRequest, measured: Kernel, logs: Path) -> RebuildCheck | Fault:
     """Rebuild a measured kernel apart from all other builds, and return its digests. Raises as :func:`run_trial`."""
-    course = _Course(bench, request, logs)
+    course = _RunningTrial(bench, request, logs)
     return _or_fault(course, partial(course.build_once_more, measured))
 
 
-def _or_fault(course: _Course, part: Callable[[], Found]) -> Found | Fault:
+def _or_fault(course: _RunningTrial, part: Callable[[], Found]) -> Found | Fault:
     try:
-        with _ours_told_apart(course):
+        with _errors_with_facts(course):
             return part()
     except KernelFault as error:
         return error.fault
 
 
 @contextmanager
-def _ours_told_apart(course: _Course) -> Iterator[None]:
+def _errors_with_facts(course: _RunningTrial) -> Iterator[None]:
     """Turn infrastructure and input errors into :class:`AttemptFailed` and :class:`TrialRefused` with the facts so far.
 
     There are no facts if no kernel can have caused the error, such as a test disk in use, or no space for the console.

@@ -12,7 +12,7 @@ from bisector.config import Accelerator, MachineSettings, StorageSettings
 from bisector.core import resources
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
-from bisector.host.files import write_whole
+from bisector.host.files import write_atomically
 from bisector.host.load import available_memory_bytes, host_facts
 from bisector.vm.base import Hypervisor
 from bisector.vm.console import Console
@@ -51,12 +51,12 @@ def could_count(
     ``accelerator`` returns what runs them; it is called last, since it may take seconds to find out.
     """
     fits = counted_bytes(machine, storage) < host_facts().memory_bytes
-    if machine.is_counted or has_own(machine, storage) or not fits:
+    if machine.is_counted or uses_own_image_or_disk(machine, storage) or not fits:
         return False
     return accelerator(machine) is Accelerator.TCG
 
 
-def has_own(machine: MachineSettings, storage: StorageSettings) -> bool:
+def uses_own_image_or_disk(machine: MachineSettings, storage: StorageSettings) -> bool:
     """Whether the image or a disk is the user's own."""
     return machine.image is not None or any(one.path is not None for one in storage.used_disks.values())
 
@@ -77,7 +77,7 @@ def recall(memory: Path) -> dict[str, Accelerator]:
 def remember(memory: Path, key: str, accelerator: Accelerator) -> None:
     """Record the newest answer alone: an earlier one belongs to an earlier boot or to another QEMU."""
     memory.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(memory, json.dumps({key: accelerator.value}).encode())
+    write_atomically(memory, json.dumps({key: accelerator.value}).encode())
 
 
 def choose_accelerator(

@@ -19,7 +19,7 @@ from shutil import which
 from bisector.config import MachineSettings
 from bisector.core.deadline import Deadline, DeadlineExpired, retried
 from bisector.core.errors import InfraError, UserError
-from bisector.host.files import abandoned, our_files, scratch, sync, write_whole
+from bisector.host.files import abandoned, our_files, scratch, sync, write_atomically
 from bisector.host.locks import locked
 from bisector.host.packages import install, not_installed
 from bisector.host.process import CommandFailed, CommandMissing, CommandTimeout, run
@@ -188,7 +188,7 @@ def seal(directory: Path) -> None:
     lines = (f"{sum_of(path)}  {path.name}\n" for path in files)
     for path in files:
         sync(path)
-    write_whole(directory / SUMS, "".join(lines).encode())
+    write_atomically(directory / SUMS, "".join(lines).encode())
 
 
 def damage(directory: Path) -> str:

@@ -22,7 +22,7 @@ from bisector.core.errors import BisectorError, InfraError, KernelFault, UserErr
 from bisector.core.shell import Shell
 from bisector.core.subject import Kernel, build_id_in
 from bisector.core.trial import HOST_CLOCK, Era, FaultKind, Stage
-from bisector.host.files import our_files, remove_abandoned, scratch, write_whole
+from bisector.host.files import our_files, remove_abandoned, scratch, write_atomically
 from bisector.host.load import host_facts, machine_id
 from bisector.vm.accelerator import ACCELERATOR_MEMORY, choose_accelerator
 from bisector.vm.base import (
@@ -401,7 +401,7 @@ class VirtualMachines:
         chosen = choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
         if chosen is not None:
             with our_files(self._run_dir):
-                write_whole(record, f"{chosen} {machine}\n".encode())
+                write_atomically(record, f"{chosen} {machine}\n".encode())
         return chosen
 
     @contextmanager

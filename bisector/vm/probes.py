@@ -30,10 +30,10 @@ from bisector.vm.accelerator import (
     counted_bytes,
     distribution_kernel,
     fails_under_kvm,
-    has_own,
     known_accelerator,
     remembered,
     room_for_counted,
+    uses_own_image_or_disk,
 )
 from bisector.vm.base import Hypervisor
 from bisector.vm.definition import Counted, DiskSource, DiskSpec, DomainSpec, SourceKind, domain_prefix, free_port
@@ -248,7 +248,7 @@ def clock(machine: MachineSettings, storage: StorageSettings, scratch: Path) -> 
         return Finding(_CLOCK, Grade.OK if room else Grade.WARN, what)
     if not counts:
         other = "this QEMU does not emulate, and counts no instructions"  # -icount needs TCG (qemu(1))
-    elif has_own(machine, storage):
+    elif uses_own_image_or_disk(machine, storage):
         other = "counted time (--clock instructions) does not go with an image or disks of your own"
     else:
         other = f"--clock instructions has the same figures each time: {takes}"

@@ -23,7 +23,7 @@ from bisector.core.setting import Problem
 from bisector.core.shell import CommandResult, Shell
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage.disks import kernel_fault_in_run
-from bisector.storage.layer import OF_CACHES, Feature, Files
+from bisector.storage.layer import CACHE_PREFIX, Feature, Files
 from bisector.storage.layers import LAYERS
 from bisector.storage.layout import MountedStack, Readings
 
@@ -233,7 +233,7 @@ class RunSite:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class FinishedCommand:
     """A finished command in the guest, with what was read on the host and from the stack around it.
 
     ``prepared_s`` is how long the workload took to prepare the run.
@@ -280,7 +280,7 @@ class Watched:
         )
 
 
-def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: Deadline) -> Watched:
+def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: Deadline) -> FinishedCommand:
     """Run shell text that reads the clock twice (:data:`READ_CLOCK`); ``hear`` gets all other lines of its stderr."""
     prepared_s = time.monotonic() - site.began_s
     before = site.stack.read(site.shell)
@@ -296,7 +296,7 @@ def watched(site: RunSite, command: str, hear: Callable[[str], None], deadline: 
         finished = site.shell.stream(command, line, deadline.remaining_s)
     finally:
         contention = stop_meter()
-    return Watched(site, prepared_s, finished, started_at, before, contention, clocks)
+    return FinishedCommand(site, prepared_s, finished, started_at, before, contention, clocks)
 
 
 def timed(command: str) -> str:
@@ -305,7 +305,7 @@ def timed(command: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding:
+class DefaultObjective:
     """The objective if the user gives none; ``named_by`` says, for a message, what named it, or is empty."""
 
     objective: Objective = field(default_factory=Objective)
@@ -376,9 +376,9 @@ class Workload(ABC):
         """
         raise UserError(f"the workload {self.name} has no figure {name}", "--figure NAME=UNIT,higher describes one")
 
-    def deciding(self) -> Deciding:
+    def deciding(self) -> DefaultObjective:
         """The objective if the user gives none; raises :class:`UserError` if its input names an unknown metric."""
-        return Deciding()
+        return DefaultObjective()
 
     def are_split(self) -> bool:
         """Whether its runs are split into a settling and a steady part."""
@@ -465,6 +465,6 @@ class Workload(ABC):
         """Raise :class:`UserError` for a metric that neither this workload nor a layer of a stack has."""
         names = self.names()
         of_layers = {metric.name for layer in LAYERS.values() for metric in layer.metrics}
-        if objective.metric not in {*names, *of_layers} and not objective.metric.startswith(OF_CACHES):
+        if objective.metric not in {*names, *of_layers} and not objective.metric.startswith(CACHE_PREFIX):
             listed = ", ".join(map(short, names)) or "those of the stack's layers alone"
             raise UserError(f"no run of {self.name} has {short(objective.metric)}", f"its metrics are: {listed}")

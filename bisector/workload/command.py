@@ -28,7 +28,7 @@ from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import Files
 from bisector.workload import matching, repetitions
-from bisector.workload.base import Deciding, Locally, RunSite, Workload
+from bisector.workload.base import DefaultObjective, Locally, RunSite, Workload
 
 EXAMPLE = "throughput=MiB/s,higher"
 _QUOTED = 60
@@ -243,11 +243,11 @@ class Command(Workload):
         setup = f"{self.setup}   # once, not measured\n" if self.setup else ""
         return f"{setup}{self.line}   # {self.runs} times, page cache {self.state}\n"
 
-    def deciding(self) -> Deciding:
+    def deciding(self) -> DefaultObjective:
         """The first figure in the settings; if there is none, how long the command takes."""
         if self.figures:
-            return Deciding(Objective(self.figures[0].metric), "first --figure")
-        return Deciding(Objective("elapsed"), "workload command")
+            return DefaultObjective(Objective(self.figures[0].metric), "first --figure")
+        return DefaultObjective(Objective("elapsed"), "workload command")
 
     def names(self) -> tuple[str, ...]:
         """The times of the command, and the figures that it prints."""

@@ -22,7 +22,7 @@ from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import Files
 from bisector.workload import repetitions
-from bisector.workload.base import Clone, Deciding, Locally, RunSite, Workload
+from bisector.workload.base import Clone, DefaultObjective, Locally, RunSite, Workload
 from bisector.workload.repetitions import Repetition, Unusable
 
 _BUNDLE = "clone.bundle"
@@ -68,9 +68,9 @@ class GitGrep(Workload):
         grep = f"git grep -e {shlex.quote(self.pattern)}"
         return f"# {self.runs} times, in a clone of {tree}\nsync; echo 3 >/proc/sys/vm/drop_caches\ntime {grep}\n"
 
-    def deciding(self) -> Deciding:
+    def deciding(self) -> DefaultObjective:
         """How long the search takes."""
-        return Deciding(Objective("elapsed"), "workload gitgrep")
+        return DefaultObjective(Objective("elapsed"), "workload gitgrep")
 
     def files(self) -> Files:
         """What one run writes: the largest clone that is allowed."""

@@ -26,7 +26,7 @@ from bisector.core.printable import clean
 from bisector.core.setting import Meta
 from bisector.core.shell import Step, run_steps
 from bisector.storage.disks import kernel_fault_in_run
-from bisector.workload.base import RunSite, Watched, fault, guest_disk, lacks, timed, watched
+from bisector.workload.base import FinishedCommand, RunSite, fault, guest_disk, lacks, timed, watched
 
 # Nobody else uses the guest. The first is in its memory, the second on its own disk, which is not under test.
 OUTPUTS = "/tmp/bisector"  # noqa: S108 -- see above
@@ -143,7 +143,7 @@ def prepare(site: RunSite, deadline: Deadline, *programs: str) -> None:
     run_steps(site.shell, (*there, made), deadline.remaining_s)
 
 
-def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watched, tuple[Repetition, ...]]:
+def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[FinishedCommand, tuple[Repetition, ...]]:
     """Run a command ``repeated.runs`` times, and keep its output in ``site.logs``. Call :func:`prepare` before.
 
     Raises :class:`UserError` if the first repetition does not find the command or prints too much, and
@@ -171,7 +171,7 @@ def repeat(site: RunSite, repeated: Repeated, deadline: Deadline) -> tuple[Watch
 
 
 def figures(
-    ran: Watched, done: Sequence[Repetition], read: Callable[[Repetition], Mapping[str, float]], what: str
+    ran: FinishedCommand, done: Sequence[Repetition], read: Callable[[Repetition], Mapping[str, float]], what: str
 ) -> tuple[tuple[str, float], ...]:
     """The metrics of the run: medians over its repetitions, whose single figures are kept in its logs.
 

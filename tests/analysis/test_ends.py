@@ -18,7 +18,7 @@ from bisector.analysis.threshold import (
 )
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.objective import Objective
-from bisector.core.verdict import Direction, Terms, Verdict
+from bisector.core.verdict import Direction, SideWords, Verdict
 from bisector.search.difference import InTurn, PairsRule, difference, pairs_to_tell
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
@@ -27,7 +27,7 @@ IOPS, LATENCY = Objective(), Objective("read.clat.p50")
 
 def ends(old: float, new: float, expected: Direction | None = UP, objective: Objective = IOPS) -> MeasuredEnds:
     """Of values, in the objective's unit."""
-    return MeasuredEnds(objective.score(old), objective.score(new), objective, expected, Terms.usual(expected))
+    return MeasuredEnds(objective.score(old), objective.score(new), objective, expected, SideWords.usual(expected))
 
 
 def scores(**values: float) -> dict[str, list[float]]:

@@ -9,7 +9,7 @@ from bisector.analysis.quality import Limits, weaknesses
 from bisector.analysis.threshold import MeasuredEnds, from_scores
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
-from bisector.core.verdict import Direction, Terms
+from bisector.core.verdict import Direction, SideWords
 from bisector.storage.stack import stack_of
 from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
@@ -36,7 +36,7 @@ def test_every_verdict_is_the_persons(order: int, kernel: str, verdict: str) -> 
     facts = measured(order, kernel)
     assert weaknesses(facts, LIMITS, stack_of("lvmcache")) == ()
     judgement = classify(facts, IOPS.score(THRESHOLD_IOPS), Direction.IMPROVEMENT, IOPS)
-    assert Terms().word(judgement.verdict) == verdict, judgement.why
+    assert SideWords().word(judgement.verdict) == verdict, judgement.why
 
 
 def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel() -> None:
@@ -46,7 +46,7 @@ def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel(
     threshold decides which of them is looked for. The line among all readings is the person's again.
     """
     old, new = measured(1, "4.12.0-rc1+"), measured(2, "4.12.0+5518b69b7668")
-    ends = MeasuredEnds(score(old, IOPS), score(new, IOPS), IOPS, None, Terms())
+    ends = MeasuredEnds(score(old, IOPS), score(new, IOPS), IOPS, None, SideWords())
     of_ends = from_scores(ends, {})
     assert of_ends.direction is Direction.IMPROVEMENT
     assert IOPS.value_of(of_ends.score) == pytest.approx(3828, abs=1)
@@ -60,5 +60,5 @@ def others(line: float) -> list[str]:
     return [
         kernel
         for order, kernel, verdict in VERDICTS
-        if Terms().word(classify(measured(order, kernel), line, Direction.IMPROVEMENT, IOPS).verdict) != verdict
+        if SideWords().word(classify(measured(order, kernel), line, Direction.IMPROVEMENT, IOPS).verdict) != verdict
     ]

@@ -12,7 +12,7 @@ from bisector.config import Settings, options
 from bisector.core.events import Event, Note, OnHost
 from bisector.core.subject import Kind, Mattering
 from bisector.core.trial import Trial
-from bisector.core.verdict import State, Strategy, Terms
+from bisector.core.verdict import SideWords, State, Strategy
 from bisector.executor.base import Executor
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
@@ -92,7 +92,7 @@ class Lab:
         with Repository.open(self.path / "linux") as repository, self._store() as store:
             old, new = repository.commits((self.shas[self.old], self.shas[self.new]))
             wanted = Range(old, new, self.settings.bisect.first_parent, self.paths)
-            with Bisect(repository, self.path, wanted, self.settings.bisect.terms or Terms.usual(None)) as bisect:
+            with Bisect(repository, self.path, wanted, self.settings.bisect.terms or SideWords.usual(None)) as bisect:
                 skips = (*(self.shas[name] for name in self.skips), *store.bisection().skips)
                 twins = {self.shas[a]: self.shas[b] for a, b in self.twins.items()}
                 kept = frozenset(self.shas[name] for name in self.kept)

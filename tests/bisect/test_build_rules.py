@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bisector.bisect import builds
-from bisector.bisect.failures import once_all_has_ended
+from bisector.bisect.failures import cancel_rest_before_done
 from bisector.bisect.state import Aim, BisectState, Installed, KeptKernels
 from bisector.bisect.step import step
 from bisector.campaign.instructions import Attempt, Cancel, Crew, Done, Record, SetAside, Submit, Transient, Wait
@@ -114,6 +114,6 @@ def test_the_end_of_a_build_is_on_record_and_no_verdict() -> None:
 def test_at_the_end_of_a_budget_trials_are_waited_for_and_builds_are_not() -> None:
     done = Done(State.NARROWED, "", out_of_time=True)
     there = known(in_flight=(at_work(3, Work.TRIAL, INNER, "one"), at_work(4, Work.BUILD, INNER, "builder")))
-    assert once_all_has_ended(there, done) == Cancel(4)
+    assert cancel_rest_before_done(there, done) == Cancel(4)
     cancelled = replace(there, transient=replace(there.transient, cancelled=frozenset({4})))
-    assert once_all_has_ended(cancelled, done) == Wait()
+    assert cancel_rest_before_done(cancelled, done) == Wait()

@@ -20,7 +20,7 @@ from bisector.campaign.instructions import Crew, Done, Question
 from bisector.config import Settings, options
 from bisector.core.subject import Mattering, NotChanged
 from bisector.core.trial import Control
-from bisector.core.verdict import Strategy, Terms
+from bisector.core.verdict import SideWords, Strategy
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
@@ -148,7 +148,7 @@ def world_of(story: Story, path: Path) -> Iterator[World]:
         wanted = Range(old, new)
         (path / "unbroken").mkdir()
         with (
-            Bisect(repository, path, wanted, Terms()) as bisect,
+            Bisect(repository, path, wanted, SideWords()) as bisect,
             Store.create(path / "unbroken" / "record.sqlite", row) as store,
         ):
             side = GitSide(repository, wanted, bisect, fakes.FakeEquality(repository, known=mattering))

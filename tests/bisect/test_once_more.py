@@ -8,7 +8,7 @@ import pytest
 from bisector.config import Settings
 from bisector.core.errors import InfraError
 from bisector.core.events import Note
-from bisector.core.subject import Remade
+from bisector.core.subject import RebuildCheck
 from bisector.core.verdict import State
 from bisector.store.facts import KernelCheck
 from tests import fakes
@@ -59,17 +59,17 @@ def test_each_is_built_once_and_what_passed_is_on_record(line: Lab, settings: Se
 
 def test_what_passed_in_an_earlier_run_is_told_as_such(line: Lab) -> None:
     name = line.shas["c5"][:12]
-    for remade, told in (
-        (Remade((line.shas["c5"],), earlier=True), f"{name}, built once more in an earlier run, is the kernel"),
-        (Remade((line.shas["c5"],)), f"{name}, built once more, is the kernel"),
+    for check, told in (
+        (RebuildCheck((line.shas["c5"],), earlier=True), f"{name}, built once more in an earlier run, is the kernel"),
+        (RebuildCheck((line.shas["c5"],)), f"{name}, built once more, is the kernel"),
     ):
-        lab = Lab(line.path / str(remade.earlier), line.nodes, "c0", "c8", line.settings)
-        assert lab.found(lab.bisect(bench(lab, remade={lab.shas["c5"]: remade}))) == "c5"
+        lab = Lab(line.path / str(check.earlier), line.nodes, "c0", "c8", line.settings)
+        assert lab.found(lab.bisect(bench(lab, check_by_rebuild={lab.shas["c5"]: check}))) == "c5"
         assert any(told in one.text for one in lab.events if isinstance(one, Note))
 
 
 def test_another_kernel_gives_no_answer(line: Lab) -> None:
-    engine = bench(line, remade={line.shas["c4"]: Remade((OTHER, OTHER))})
+    engine = bench(line, check_by_rebuild={line.shas["c4"]: RebuildCheck((OTHER, OTHER))})
     for _ in range(2):  # it is no verdict, and the next process tries it again
         with pytest.raises(InfraError) as caught:
             line.bisect(engine)
@@ -84,14 +84,17 @@ def test_another_kernel_gives_no_answer(line: Lab) -> None:
 @pytest.mark.parametrize(
     ("remade", "why_not"),
     [
-        (Remade((OTHER, "d" * 64)), "each build makes another kernel"),
-        (Remade((), why_not="this bisector builds kernels in another way"), "this bisector builds kernels in another"),
+        (RebuildCheck((OTHER, "d" * 64)), "each build makes another kernel"),
+        (
+            RebuildCheck((), why_not="this bisector builds kernels in another way"),
+            "this bisector builds kernels in another",
+        ),
         (fakes.BUILD_TIMEOUT, "build timeout: kernel build not done after 3600 s"),
     ],
 )
-def test_what_cannot_be_told_is_said_with_the_answer(tmp_path: Path, remade: Remade, why_not: str) -> None:
+def test_what_cannot_be_told_is_said_with_the_answer(tmp_path: Path, check: RebuildCheck, why_not: str) -> None:
     line = Lab(tmp_path, histories.linear(9), "c0", "c8", BY_GIT)
-    outcome = line.bisect(bench(line, remade={line.shas["c5"]: remade}))
+    outcome = line.bisect(bench(line, check_by_rebuild={line.shas["c5"]: check}))
     assert line.found(outcome) == "c5"
     assert f"could not be built once more to check it: {line.shas['c5'][:12]} ({why_not}" in outcome.message
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect.builds import checked
-from bisector.bisect.failures import once_all_has_ended
+from bisector.bisect.failures import cancel_rest_before_done
 from bisector.bisect.state import BisectState, GitState, Installed, Recorded, Scope, ShowGit
 from bisector.bisect.step import step
 from bisector.campaign.instructions import (
@@ -24,9 +24,9 @@ from bisector.campaign.instructions import (
 from bisector.config import options
 from bisector.core.errors import InfraError
 from bisector.core.events import TrialJudged
-from bisector.core.subject import Relevance, Remade
+from bisector.core.subject import RebuildCheck, Relevance
 from bisector.core.trial import Trial
-from bisector.core.verdict import State, Strategy, Terms, Verdict
+from bisector.core.verdict import SideWords, State, Strategy, Verdict
 from bisector.executor.base import BuildRequest, Finished
 from bisector.git.bisect import CommitToTry, Contradiction, FirstNewCommit
 from bisector.git.ranges import Range
@@ -39,7 +39,7 @@ DEFAULTS = options.load(directory=Path("/")).settings
 BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
 OLD, NEW, INNER = commit(0), commit(9), commit(5)
 HOST = "box"
-TERMS = Terms("broken", "fixed")
+TERMS = SideWords("broken", "fixed")
 SCOPE = Scope(Range(OLD, NEW), BY_GIT, Path("/run"))
 ENDS = (fakes.trial(OLD), fakes.trial(NEW, fakes.FAST_IOPS))
 TRANSIENT = Transient(idle=(HOST,), answers={Installed(): (fakes.GCC,)})
@@ -113,11 +113,11 @@ def test_what_is_in_flight_is_broken_off_by_an_answer_and_waited_for_at_the_end_
     under_way = Submit(TrialRequest(3, cell(NEW), {}), "trial")
     known = facts(*ENDS, transient=replace(TRANSIENT, in_flight={7: under_way}))
     found, late = (Done(State.FOUND, "it is", (NEW,)), Done(State.NARROWED, "over", out_of_time=True))
-    assert once_all_has_ended(known, found) == Cancel(7)
+    assert cancel_rest_before_done(known, found) == Cancel(7)
     cancelled = replace(known, transient=replace(known.transient, cancelled=frozenset({7})))
-    assert once_all_has_ended(cancelled, found) == Wait()
-    assert once_all_has_ended(known, late) == Wait()
-    assert [once_all_has_ended(facts(*ENDS), one) for one in (found, late)] == [found, late]
+    assert cancel_rest_before_done(cancelled, found) == Wait()
+    assert cancel_rest_before_done(known, late) == Wait()
+    assert [cancel_rest_before_done(facts(*ENDS), one) for one in (found, late)] == [found, late]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_is_told_of_a_kernel_that_was_built_once_more(
     assert made.kernel is not None
     kernel = replace(made.kernel, cached=cached)
     request = BuildRequest(OLD, fakes.GCC, measured=kernel)
-    news = Finished(3, HOST, Remade(contents, by_ccache), "now")
+    news = Finished(3, HOST, RebuildCheck(contents, by_ccache), "now")
     record = checked(facts(replace(made, kernel=kernel)), Attempt(Submit(request, "once more"), news), kernel, news)
     found = [one.why_not for one in record.facts if isinstance(one, KernelCheck)]
     assert found == ([] if why_not is None else [why_not])

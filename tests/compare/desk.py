@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.campaign.equipment import Equip
+from bisector.campaign.equipment import MeasurerFactory
 from bisector.campaign.instructions import Done
 from bisector.cli import main
 from bisector.compare import session
@@ -42,7 +42,7 @@ class Desk:
     told: list[Event] = field(default_factory=list)
 
     @property
-    def equip(self) -> Equip:
+    def equip(self) -> MeasurerFactory:
         return fakes.equipped(self.bench)
 
     def asked(self, *names: str, stacks: tuple[str, ...] = ("lvmcache", "hdd"), runs: int = 2, placebo: bool = False,

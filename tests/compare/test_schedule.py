@@ -240,7 +240,7 @@ def test_what_works_on_one_host_and_never_on_another_is_no_kernels_doing(where: 
             placed.append(Placed(len(placed) + 1, Place(block.n, arm), made))
     blocks = replace(nothing(plan), blocks=begun, placed=tuple(placed))
     assert bool(blocks.absent(0, 1)) is believed
-    assert blocks.works_elsewhere(begun[1]) is not believed
+    assert blocks.works_on_another_host(begun[1]) is not believed
 
 
 def test_one_panic_says_nothing() -> None:

@@ -11,7 +11,7 @@ from bisector.config.option_table import by_key, rows
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.setting import Option, options_of
-from bisector.core.verdict import Direction, Terms
+from bisector.core.verdict import Direction, SideWords
 from bisector.storage.stack import stack_of
 from bisector.workload.fio.fio import Fio
 from tests.config.given import GIB, MIB, cache_sizes, from_argv, load_toml
@@ -114,7 +114,7 @@ def test_every_flag() -> None:
     assert found.bisect == dataclasses.replace(
         found.bisect,
         threshold="2000",
-        terms=Terms("slow", "fast"),
+        terms=SideWords("slow", "fast"),
         expect=Direction.REGRESSION,
         first_parent=True,
     )

@@ -13,9 +13,9 @@ from bisector.core import deadline, errors, events, resources, subject, trial, v
 from bisector.core.errors import BisectorError, KernelFault
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult
-from bisector.core.subject import Change, Commit, Compiler, Kind, Mattering, NotChanged, Relevance, Remade
+from bisector.core.subject import Change, Commit, Compiler, Kind, Mattering, NotChanged, RebuildCheck, Relevance
 from bisector.core.trial import Artifact, Control, Fault, FaultKind, Stage, Taken
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import SideWords, Verdict
 from bisector.host import process
 from bisector.trial import runner
 from tests import fakes
@@ -35,14 +35,14 @@ EVENTS = (
     events.Planned(1, COMMIT, "the broken end", 0, 0),
     events.StageStarted(COMMIT, Stage.BOOT),
     events.LiveSample("full", 501.0, Unit.IOPS, 0.5),
-    events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow", Terms()),
+    events.TrialJudged(1, TRIALS[0], Verdict.OLD, "slow", SideWords()),
     events.BuildStarted(COMMIT, "ahead"),
     events.BuildEnded(COMMIT),
     events.Note("x"),
     events.OnHost("bench1", events.Note("x")),
 )
 PLAIN = (
-    Terms(),
+    SideWords(),
     Artifact("a", "b", "c", 1),
     ERA,
     *examples.queued(1).queues,
@@ -54,7 +54,7 @@ PLAIN = (
     NotChanged(Kind.PICKED, "a" * 40, "b" * 40, "conflict in drivers/md/dm.c"),
     Control("2026-03-01T10:00:00+00:00", "box", "a" * 40, Stage.BOOT, (4, 5), "panic: VFS"),
     Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"),
-    Remade(("c" * 64,)),
+    RebuildCheck(("c" * 64,)),
     runner.TrialRequest(3, cell(COMMIT), {"c8": "8" * 40}, stop=StopRule(1_363.0, 40.0, 20.5)),
 )
 

@@ -9,7 +9,7 @@ from bisector.config import options
 from bisector.core.errors import InfraError
 from bisector.core.events import Event, Note
 from bisector.core.figures import Contention
-from bisector.core.subject import Commit, Remade
+from bisector.core.subject import Commit, RebuildCheck
 from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Finished, Job
 from bisector.executor.local import LocalExecutor, local_executor
@@ -50,7 +50,7 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("bisector.executor.local.run_trial", measured)
     monkeypatch.setattr("bisector.executor.local.try_build", built)
-    monkeypatch.setattr("bisector.executor.local.remake", lambda *_: built() or Remade(("c" * 64,)))
+    monkeypatch.setattr("bisector.executor.local.remake", lambda *_: built() or RebuildCheck(("c" * 64,)))
     settings = options.load({"contention.patience": "1ms"}, directory=tmp_path).settings
     nothing = cast("SourceTree", None), cast("KernelBuilder", None), cast("VirtualMachines", None)
     return LocalExecutor(Bench(settings, tmp_path, *nothing, events.append))
@@ -62,7 +62,7 @@ def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalExecutor) -> N
     engine.submit(Job(2, BuildRequest(COMMIT, fakes.GCC, measured=examples.kernel())))
     news = engine.next()
     assert isinstance(news, Finished)
-    assert news.result == Remade(("c" * 64,))
+    assert news.result == RebuildCheck(("c" * 64,))
     assert locks.measurer() is None
 
 

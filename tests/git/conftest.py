@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.verdict import Terms
+from bisector.core.verdict import SideWords
 from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
@@ -54,13 +54,13 @@ def begin(make: Make, tmp_path: Path) -> Iterator[Begin]:
             new: str,
             *paths: str,
             first_parent: bool = False,
-            terms: Terms | None = None,
+            terms: SideWords | None = None,
             skips: tuple[str, ...] = (),
         ) -> Search:
             repository, names = make(nodes, checkout=True)
             wanted = Range(repository.resolve(names[old]), repository.resolve(names[new]), first_parent, paths)
             check_range(repository, wanted)
-            bisect = stack.enter_context(Bisect(repository, tmp_path / "run", wanted, terms or Terms()))
+            bisect = stack.enter_context(Bisect(repository, tmp_path / "run", wanted, terms or SideWords()))
             bisect.start([names[name] for name in skips])
             return Search(repository, names, bisect)
 

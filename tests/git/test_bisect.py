@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bisector.core.errors import UserError
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import SideWords, Verdict
 from bisector.git.bisect import (
     Bisect,
     CommitToTry,
@@ -69,7 +69,7 @@ def test_history_that_is_not_a_line(
 
 def test_log_is_gits_own_and_can_be_replayed(begin: Begin, tmp_path: Path) -> None:
     nodes = linear(9)
-    search = begin(nodes, "c0", "c8", terms=Terms("slow", "fast"))
+    search = begin(nodes, "c0", "c8", terms=SideWords("slow", "fast"))
     search.to("c7", nodes, "c4")
     log = search.bisect.log()
     assert log.splitlines()[-1] == f"# first fast commit: [{search.shas['c7']}] c7"
@@ -100,7 +100,7 @@ def test_nothing_is_left_in_the_repository(make: Make, tmp_path: Path) -> None:
     git(repository.top, "pack-refs", "--all")  # git makes an empty packed-refs for the sake of its lock
     before = footprint(repository)
     wanted = Range(repository.resolve(names["c0"]), repository.resolve(names["c8"]))
-    with Bisect(repository, tmp_path / "run", wanted, Terms()) as bisect:
+    with Bisect(repository, tmp_path / "run", wanted, SideWords()) as bisect:
         bisect.start()
         assert footprint(repository) != before
         bisect.tell(names["c4"], OLD)
@@ -256,4 +256,4 @@ def test_second_merge_base_that_is_new(begin: Begin) -> None:
 )
 def test_words_that_git_does_not_take(old: str, new: str) -> None:
     with pytest.raises(UserError):
-        check_terms(Terms(old, new))
+        check_terms(SideWords(old, new))

@@ -120,9 +120,9 @@ def test_a_record_is_not_kept_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key.pem"
-    files.write_whole(path, b"older")
+    files.write_atomically(path, b"older")
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    files.write_whole(path, b"old", 0o600)
+    files.write_atomically(path, b"old", 0o600)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
     def full(_descriptor: int) -> None:
@@ -131,5 +131,5 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        files.write_whole(path, b"new", 0o600)
+        files.write_atomically(path, b"new", 0o600)
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("key.pem", b"old")]

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.subject import Kernel, Remade
+from bisector.core.subject import Kernel, RebuildCheck
 from bisector.core.trial import FaultKind, Stage
 from bisector.host import process
 from bisector.host.files import discard
@@ -199,27 +199,27 @@ def test_what_was_forged_where_objects_are_kept_does_not_come_of_its_sources_fro
     for kernel, builds in ((honest, 1), (forged, 2)):
         bench.builds += 1
         before = _ccache_hits()
-        assert bench.builder.remade(kernel, bench.places) == Remade((honest.content_sha256,) * builds)
+        assert bench.builder.check_by_rebuild(kernel, bench.places) == RebuildCheck((honest.content_sha256,) * builds)
         assert len(bench.made()) == 6
         assert _ccache_hits() == before
     # That is kept for a kernel that came of it, as long as this is kept itself.
-    assert bench.builder.was_remade(honest) == Remade((honest.content_sha256,), earlier=True)
-    assert bench.builder.was_remade(forged) is None
+    assert bench.builder.recorded_rebuild_check(honest) == RebuildCheck((honest.content_sha256,), earlier=True)
+    assert bench.builder.recorded_rebuild_check(forged) is None
     (honest.image.parent / "checked").write_text("damaged")
-    assert bench.builder.was_remade(honest) is None
+    assert bench.builder.recorded_rebuild_check(honest) is None
     bench.builder._cache.mark_checked(honest)
     bench.builder._cache.clear(spare_used=False)
-    assert bench.builder.was_remade(honest) is None
+    assert bench.builder.recorded_rebuild_check(honest) is None
     bench.builder._cache.mark_checked(honest)  # nothing, since it is gone
-    assert bench.builder.was_remade(honest) is None
+    assert bench.builder.recorded_rebuild_check(honest) is None
     set_iops(bench.source, 1234)
     changed = bench.build()
     for made in (6, 0):  # that was no such build, after which the directory is emptied again
         bench.builds += 1
-        assert bench.builder.remade(changed, bench.places) == Remade((changed.content_sha256,))
+        assert bench.builder.check_by_rebuild(changed, bench.places) == RebuildCheck((changed.content_sha256,))
         assert len(bench.made()) == made
     other = replace(honest, key=f"{'0' * 32}-{honest.tree}")
-    assert "builds kernels in another way" in bench.builder.remade(other, bench.places).why_not
+    assert "builds kernels in another way" in bench.builder.check_by_rebuild(other, bench.places).why_not
 
 
 def test_what_a_check_compiled_is_believed_by_the_next_run_s_check_until_it_is_not_as_measured(
@@ -233,7 +233,7 @@ def test_what_a_check_compiled_is_believed_by_the_next_run_s_check_until_it_is_n
     tmp_path.chmod(0o755)
     of_checks = {"CCACHE_DIR": str(toolchain.ccache_of_checks())}
 
-    def run(name: str) -> tuple[Kernel, Remade]:
+    def run(name: str) -> tuple[Kernel, RebuildCheck]:
         (tmp_path / name).mkdir()
         bench = Bench(tmp_path / name)
         bench.settings = replace(bench.settings, compilers=(str(odd),))
@@ -241,19 +241,19 @@ def test_what_a_check_compiled_is_believed_by_the_next_run_s_check_until_it_is_n
         source.write_text(f"{source.read_text()}\n#ifdef ODD\nint odd(void) {{ return 1; }}\n#endif\n")
         kernel = bench.build()
         bench.builds += 1
-        return kernel, bench.builder.remade(kernel, bench.places)
+        return kernel, bench.builder.check_by_rebuild(kernel, bench.places)
 
-    first, remade = run("first")
-    assert remade == Remade((first.content_sha256,))
+    first, check = run("first")
+    assert check == RebuildCheck((first.content_sha256,))
     assert (_ccache_hits(), _ccache_hits(of_checks)) == (0, 0)
     second, again = run("second")
-    assert (second.content_sha256, again) == (first.content_sha256, remade)
+    assert (second.content_sha256, again) == (first.content_sha256, check)
     hits = _ccache_hits()
     assert _ccache_hits(of_checks) == hits > 0
     once.touch()
     discard(toolchain.sandboxed_ccache())
-    odd_one, remade = run("third")
-    assert remade == Remade((first.content_sha256, odd_one.content_sha256))
+    odd_one, check = run("third")
+    assert check == RebuildCheck((first.content_sha256, odd_one.content_sha256))
     assert odd_one.content_sha256 != first.content_sha256
     assert not toolchain.ccache_of_checks().exists()
 
@@ -274,7 +274,7 @@ def test_a_check_that_does_not_build_compiles_everything_before_that_is_believed
         return once(self, make, tree, trees)
 
     monkeypatch.setattr(KernelBuilder, "_made_once", fails_first)
-    assert bench.builder.remade(kernel, bench.places) == Remade((kernel.content_sha256,))
+    assert bench.builder.check_by_rebuild(kernel, bench.places) == RebuildCheck((kernel.content_sha256,))
     assert made == ["", "1"]
 
 

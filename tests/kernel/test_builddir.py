@@ -12,7 +12,7 @@ import pytest
 from bisector.core.errors import InfraError, KernelFault
 from bisector.core.trial import FaultKind, Stage
 from bisector.kernel import builddir
-from bisector.kernel.builddir import BuildPlaces, Moment, blamed_on_make, building, make_fit, remove_strays
+from bisector.kernel.builddir import BuildPlaces, Moment, blamed_on_make, building, remove_stale_outputs, remove_strays
 from tests.nested import nest
 
 MARKER, FINISHED = ".bisector/building", ".bisector/finished"
@@ -37,7 +37,7 @@ def date(path: Path, at_ns: int) -> None:
 
 def built(places: BuildPlaces) -> None:
     """A build that ends well and leaves an object."""
-    make_fit(places)
+    remove_stale_outputs(places)
     with building(places):
         (places.build / "fs").mkdir(exist_ok=True)
         (places.build / "fs/dcache.o").write_text("")
@@ -79,7 +79,7 @@ def test_an_unfinished_build_is_undone(places: BuildPlaces) -> None:
     (places.build / "source").symlink_to(places.source)
     date(places.build / FINISHED, marker.stat().st_mtime_ns - 1)
     date(places.build / "fs/dcache.o", marker.stat().st_mtime_ns - 1)
-    make_fit(places)
+    remove_stale_outputs(places)
     assert left(places) == [FINISHED, "before.o", "fs/dcache.o"]
     assert (places.source / "scripts/Kbuild.include").exists()
 
@@ -87,7 +87,7 @@ def test_an_unfinished_build_is_undone(places: BuildPlaces) -> None:
 def test_after_the_clock_was_set_forward_all_is_left(places: BuildPlaces) -> None:
     built(places)
     mistake(places, ahead_ns=Moment.now().ahead_ns - HOUR_NS)
-    make_fit(places)
+    remove_stale_outputs(places)
     assert left(places) == [FINISHED, "fs/dcache.o"]
 
 
@@ -98,7 +98,7 @@ def test_what_nobody_knows_of_is_not_left(places: BuildPlaces, text: str | None)
     if text is not None:
         (places.build / FINISHED).write_text(text)
     (places.build / "source").symlink_to(places.source)
-    make_fit(places)
+    remove_stale_outputs(places)
     assert list(places.build.rglob("*")) == [places.state]
     assert (places.source / "scripts/Kbuild.include").exists()
 
@@ -134,7 +134,7 @@ def test_sources_of_the_future_are_dated_now_where_all_is_built_again(places: Bu
     for path, offset_ns in ((ahead, HOUR_NS), (behind, -HOUR_NS)):
         path.write_text("")
         date(path, time.time_ns() + offset_ns)
-    make_fit(places)
+    remove_stale_outputs(places)
     assert abs(ahead.stat().st_mtime_ns - time.time_ns()) < HOUR_NS // 2
     assert behind.stat().st_mtime_ns < time.time_ns() - HOUR_NS // 2
 

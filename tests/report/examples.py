@@ -10,7 +10,7 @@ from bisector.core.metric import Unit
 from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Timings
-from bisector.core.verdict import Direction, State, Strategy, Terms, Verdict
+from bisector.core.verdict import Direction, SideWords, State, Strategy, Verdict
 from bisector.report.blocks import Block
 from bisector.report.summary import answer, footer
 from bisector.report.terminal import as_text, lines_of
@@ -84,7 +84,7 @@ def view(*trials: TrialView, state: State = State.FOUND) -> BisectionView:
         state=state,
         message="",
         repository="/src/linux",
-        terms=Terms(),
+        terms=SideWords(),
         direction=Direction.IMPROVEMENT,
         objective=Objective(),
         threshold=2003.1,
@@ -172,7 +172,7 @@ def regression() -> BisectionView:
     fast = judged(1, COMMITS[0], Verdict.OLD, (3818.0, 6057.2), (4006.0, 7363.0))
     slow = judged(2, COMMITS[5], Verdict.NEW, (1002.3, 8046.0), (1001.6, 9104.4))
     first = judged(3, COMMITS[3], Verdict.NEW, (1002.0, 7701.0), (1002.0, 12701.0))
-    return replace(view(fast, slow, first), terms=Terms("fast", "slow"), direction=Direction.REGRESSION)
+    return replace(view(fast, slow, first), terms=SideWords("fast", "slow"), direction=Direction.REGRESSION)
 
 
 def on_two_hosts() -> BisectionView:
@@ -191,7 +191,7 @@ def empty() -> BisectionView:
 
 
 def event_of(shown: TrialView) -> TrialJudged:
-    return TrialJudged(shown.n, shown.trial, shown.verdict, shown.why, Terms())
+    return TrialJudged(shown.n, shown.trial, shown.verdict, shown.why, SideWords())
 
 
 def recorded() -> tuple[Event, ...]:

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bisector.core.printable import clean
-from bisector.core.verdict import Terms
+from bisector.core.verdict import SideWords
 from bisector.git.shown import ShownCommit
 from bisector.report.blocks import Role
 from bisector.report.document import Report
@@ -132,7 +132,7 @@ def _hostile() -> Page:
     trials = tuple(
         replace(one, why=HOSTILE, trial=replace(one.trial, cell=cell(commit), host=HOSTILE)) for one in whole_of.trials
     )
-    view = replace(whole_of, trials=trials, first_fixed=commit, terms=Terms(HOSTILE, HOSTILE), message=HOSTILE)
+    view = replace(whole_of, trials=trials, first_fixed=commit, terms=SideWords(HOSTILE, HOSTILE), message=HOSTILE)
     made = documents.found()
     rows = tuple(replace(row, shown=shown) for row, shown in zip(made.rows, trials, strict=False))
     asked = replace(made.asked, old_rev=HOSTILE, command=HOSTILE)

@@ -3,8 +3,8 @@
 from bisector.core.verdict import Verdict
 from bisector.search.choice import (
     SearchProblem,
+    changed_end_lacking_whole_run,
     missing_whole_runs,
-    stopped_undone,
 )
 from bisector.search.graph import RangeGraph
 from bisector.search.posterior import prior
@@ -41,7 +41,7 @@ def test_a_kernel_that_cannot_differ_stands_for_another() -> None:
 def test_an_end_whose_runs_were_all_stopped_early_bears_no_answer() -> None:
     problem = SearchProblem(FORK, prior(5))
     early, whole = (SearchFacts((Reading(1, Kernel.PICKED, NEW, full=full),)) for full in (False, True))
-    assert stopped_undone(problem, early, 1) is Kernel.PICKED
-    assert stopped_undone(problem, early, 2) is None
-    assert stopped_undone(problem, early.with_failed(1, Kernel.PICKED), 1) is None
-    assert stopped_undone(problem, whole, 1) is None
+    assert changed_end_lacking_whole_run(problem, early, 1) is Kernel.PICKED
+    assert changed_end_lacking_whole_run(problem, early, 2) is None
+    assert changed_end_lacking_whole_run(problem, early.with_failed(1, Kernel.PICKED), 1) is None
+    assert changed_end_lacking_whole_run(problem, whole, 1) is None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisector.core.verdict import Terms, Verdict
+from bisector.core.verdict import SideWords, Verdict
 from bisector.git.bisect import Bisect, CommitToTry, FirstNewCommit, OnlySkippedLeft
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
@@ -43,7 +43,7 @@ def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: Ran
     culprit = data.draw(st.integers(0, graph.tip), "culprit")
     skipped = data.draw(st.frozensets(st.integers(0, max(0, graph.tip - 1))), "skipped") - {graph.tip}
     facts = SearchFacts()
-    with Bisect(repository, Path(repository.top).parent / "run", wanted, Terms()) as bisect:
+    with Bisect(repository, Path(repository.top).parent / "run", wanted, SideWords()) as bisect:
         bisect.start()
         while isinstance(step := bisect.next(), CommitToTry):
             ours = next_commit(graph, facts, names)

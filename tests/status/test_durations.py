@@ -10,7 +10,7 @@ from bisector.config import Settings, options
 from bisector.core.subject import Cell, Subject
 from bisector.core.trial import Trial
 from bisector.status.blocks import Blocks
-from bisector.status.progress import BOOT_AND_LAYOUT_S, asked_most_s, asked_s, block_s
+from bisector.status.progress import BOOT_AND_LAYOUT_S, asked_s, block_s, longest_planned_trial_s
 from bisector.store.comparison import Arm, Block, Extent, Place, Placed, Plan
 from tests import fakes
 from tests.compare import planted
@@ -54,7 +54,7 @@ def test_before_the_first_block_it_is_what_was_asked_for(
     flags: Mapping[str, str], least_s: float, most_s: float
 ) -> None:
     one = setup(flags)
-    assert (asked_s(one), asked_most_s(one)) == (BOOT_AND_LAYOUT_S + least_s, BOOT_AND_LAYOUT_S + most_s)
+    assert (asked_s(one), longest_planned_trial_s(one)) == (BOOT_AND_LAYOUT_S + least_s, BOOT_AND_LAYOUT_S + most_s)
     assert block_s(blocks_of(flags), 0) == 2 * (BOOT_AND_LAYOUT_S + most_s)
 
 

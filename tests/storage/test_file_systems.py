@@ -16,7 +16,7 @@ from bisector.storage.file_system import (
     mounted_with,
     words_of,
 )
-from bisector.storage.layer import Capacity, Device, Files, Made, Site
+from bisector.storage.layer import Capacity, Device, Files, LayerPlan, Site
 from bisector.storage.layout import lay_out
 from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
@@ -59,7 +59,7 @@ def own(name: str, **changed: str) -> FileSystem:
 BTRFS, EXT4, XFS = map(own, ("btrfs", "ext4", "xfs"))
 
 
-def made(name: str, **changed: str) -> Made:
+def made(name: str, **changed: str) -> LayerPlan:
     return own(name, **changed).make(Site((Device("/dev/vdb", ("/dev/vdb",)),)))
 
 

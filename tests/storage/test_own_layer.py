@@ -15,7 +15,7 @@ from bisector.core.shell import Shell, Step
 from bisector.core.trial import FaultKind, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Capacity, Counters, Files, Layer, Made, Phase, Site
+from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Phase, Site
 from bisector.storage.layout import lay_out
 from bisector.storage.lvmcache import LvmCache
 from bisector.storage.stack import stack_of
@@ -54,14 +54,14 @@ class Veil(Layer):
     def parameters(self) -> tuple[str, ...]:
         return (f"veil.cipher={self.cipher}",)
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         name = f"veil{site.suffix}"
 
         def verify(answers: Sequence[str], numbers: object) -> None:
             if self.cipher not in answers[0]:
                 raise KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, f"dmsetup: {answers[0]}")
 
-        return Made(
+        return LayerPlan(
             f"/dev/mapper/{name}",
             (Step(f"cryptsetup open --cipher {self.cipher} {site.below[0].path} {name}", kernel_fault),),
             (Step(f"dmsetup table {name}", kernel_fault),),

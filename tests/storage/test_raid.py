@@ -9,7 +9,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import InfraError, KernelFault, UserError
 from bisector.core.trial import Stage
-from bisector.storage.layer import Capacity, Device, Files, Layer, Made, Site
+from bisector.storage.layer import Capacity, Device, Files, Layer, LayerPlan, Site
 from bisector.storage.layout import MountedStack, lay_out
 from bisector.storage.raid import Raid1, Raid5
 from bisector.storage.stack import stack_of
@@ -73,7 +73,7 @@ def laid_out(shell: FakeShell, text: str = "raid1(ssd,hdd)+ext4") -> MountedStac
     return lay_out(shell, stack_of(text), values, NO_FILES, 60)
 
 
-def made(layer: Layer, count: int, suffix: str = "") -> Made:
+def made(layer: Layer, count: int, suffix: str = "") -> LayerPlan:
     paths = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")[:count]
     return layer.make(Site(tuple(Device(path, (path,)) for path in paths), suffix))
 

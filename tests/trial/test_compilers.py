@@ -20,12 +20,12 @@ from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
-from bisector.host.files import remove_whole
+from bisector.host.files import remove_tree
 from bisector.kernel import toolchain
 from bisector.kernel.build import KernelBuilder, TreeChanges
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
-from bisector.trial.runner import Bench, TrialRequest, _Course
+from bisector.trial.runner import Bench, TrialRequest, _RunningTrial
 from bisector.vm.machine import VirtualMachines
 from tests import examples, fakes
 from tests.kernel.fake_tree import FRAGMENT, copy_to
@@ -50,10 +50,10 @@ class Shop:
         program.chmod(0o755)
         return toolchain.named(str(program))
 
-    def course(self, *compilers: Compiler) -> _Course:
+    def course(self, *compilers: Compiler) -> _RunningTrial:
         logs = self.path / "logs"
         logs.mkdir(exist_ok=True)
-        return _Course(self.engine.bench, TrialRequest(1, examples.cell(self.commit), {}, compilers), logs)
+        return _RunningTrial(self.engine.bench, TrialRequest(1, examples.cell(self.commit), {}, compilers), logs)
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def makes_other_code(shop: Shop) -> None:
     program = shop.path / "cc"
     program.write_text(program.read_text().replace('"$@"', '"$@" -O0'))
     shop.engine.bench.builder._cache.clear(spare_used=False)
-    remove_whole(shop.engine.bench.build_dir)
+    remove_tree(shop.engine.bench.build_dir)
 
 
 def test_the_kernel_that_was_measured_is_taken_whatever_would_be_built_by_now(

@@ -17,7 +17,7 @@ from bisector.host.process import run_here
 from bisector.storage.layer import Counters, Made
 from bisector.storage.layout import MountedStack
 from bisector.workload import repetitions
-from bisector.workload.base import RunSite, Watched
+from bisector.workload.base import FinishedCommand, RunSite
 from bisector.workload.repetitions import (
     CARRIED,
     MOST_BYTES,
@@ -115,7 +115,7 @@ def test_a_carried_program_is_the_commands_alone(place: Place) -> None:
     assert [one.output for one in done] == ["carried\n"] * 2
 
 
-def ran_once(place: Place) -> Watched:
+def ran_once(place: Place) -> FinishedCommand:
     deadline = Deadline("the end of the test", 60.0)
     repetitions.prepare(place.site, deadline)
     return repetitions.repeat(place.site, Repeated("it", "true", f"{place.path}/mnt", 1, GuestState.KEPT), deadline)[0]

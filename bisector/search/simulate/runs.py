@@ -13,7 +13,7 @@ import numpy as np
 
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.choice import Costs, SearchProblem, end_to_read
-from bisector.search.difference import PairsTell
+from bisector.search.difference import PairsConclusion
 from bisector.search.graph import Mask, RangeGraph
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Rates
@@ -148,7 +148,7 @@ class SimulatedResult:
     steps_ms: tuple[float, ...] = (0.0,)
     ending: SearchEnding
     out_of_time: bool = False
-    told: PairsTell | None = PairsTell.DIFFER
+    told: PairsConclusion | None = PairsConclusion.DIFFER
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,8 @@ class Summary:
             named_rate=len(named) / len(results),
             named_right_rate=mean(result.right for result in named) if named else 0.0,
             left_median=float(np.median(left)) if left else 0.0,
-            same_rate=mean(result.told is PairsTell.SAME for result in results),
-            noisy_rate=mean(result.told is PairsTell.NOISY for result in results),
+            same_rate=mean(result.told is PairsConclusion.SAME for result in results),
+            noisy_rate=mean(result.told is PairsConclusion.NOISY for result in results),
         )
 
 
@@ -255,14 +255,14 @@ def _from_the_ends(world: World, search: Search) -> SimulatedResult:
     relevant = world.relevant if conditions.relevant < 1 else None
     problem = SearchProblem(world.graph, prior(len(world.graph), relevant, world.suspects), relevant)
     known, longest_min = sum(len(host.ends) for host in hosts), search.costs.longest(0.0, whole=True)
-    ends_told = list[PairsTell | None]()
+    ends_told = list[PairsConclusion | None]()
     for host in hosts:
         world.here = host
         ends_told.append(world.tell_ends(longest_min))
-    if ends_told[0] is not PairsTell.DIFFER:
+    if ends_told[0] is not PairsConclusion.DIFFER:
         ends_again = sum(len(host.ends) for host in hosts) - known
         return SimulatedResult(
-            right=conditions.no_change and ends_told[0] is PairsTell.SAME,
+            right=conditions.no_change and ends_told[0] is PairsConclusion.SAME,
             set_size=len(world.graph),
             evaluations=ends_again,
             ends_again=ends_again,

@@ -12,8 +12,8 @@ from statistics import fmean
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.choice import Costs, pays_both_ways
-from bisector.search.difference import LARGE, InTurn, PairsRule, PairsTell, told
+from bisector.search.choice import Costs, short_fill_pays
+from bisector.search.difference import LARGE, InTurn, PairsConclusion, PairsRule, told
 from bisector.search.graph import Floats, Mask, RangeGraph
 from bisector.search.likelihood import HostScale
 from bisector.search.noise import OF_HOSTS, Expected, Levels, levels_apart
@@ -83,7 +83,7 @@ def usual_durations(commits: float, left_min: float = math.inf) -> Durations:
 
     ``commits`` is the number of commits that can matter, ``left_min`` the time that is left.
     """
-    pays = pays_both_ways(commits, MOST_SAVED_MIN, SETUP_MIN + WHOLE_RUN_MIN, left_min)
+    pays = short_fill_pays(commits, MOST_SAVED_MIN, SETUP_MIN + WHOLE_RUN_MIN, left_min)
     return Durations() if pays else WHOLE_FILLS
 
 
@@ -385,7 +385,7 @@ class World:
         self.here.line, host = old + (new - old) * (0.75 if self.conditions.second_step else 0.5), self.here.name
         return Reading(*old_end, Verdict.OLD, old, host=host), Reading(*new_end, Verdict.NEW, new, host=host)
 
-    def tell_ends(self, longest_min: float) -> PairsTell | None:
+    def tell_ends(self, longest_min: float) -> PairsConclusion | None:
         """Read both ends in turn until it is known whether they differ; None if the time is over before that.
 
         If nothing changed and the ends differ by chance, the end that looks better is taken to be the new one.
@@ -393,7 +393,7 @@ class World:
         host = self.here
         scores = [score for _, score in host.in_turn]
         if not scores or scores[1] - scores[0] >= LARGE:
-            return PairsTell.DIFFER
+            return PairsConclusion.DIFFER
         while (found := told(host.in_turn, self.conditions.rule)) is None:
             if 2 * longest_min > self.left_min:
                 return None

@@ -186,7 +186,7 @@ def untaken(text: str, variables: Mapping[str, str]) -> Iterator[Objection]:
             engines[True] = own[-1]
         for line in options:
             value = None if line.value is None else expanded(line.value, variables)
-            found = job_file.lacks_engine(value) if value and line.name == "ioengine" else None
+            found = job_file.why_no_engine(value) if value and line.name == "ioengine" else None
             found = found or job_file.objection(line.written, value, engine)
             if found is not None:
                 why, advice = found

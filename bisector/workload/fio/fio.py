@@ -12,7 +12,7 @@ from bisector.core.metric import SETTLED_AFTER, SYNCS, is_of_split
 from bisector.core.objective import Objective
 from bisector.core.setting import Problem
 from bisector.storage.layer import Feature, Files, Since
-from bisector.workload.base import PER_IO, Deciding, Locally, RunSite, Workload
+from bisector.workload.base import PER_IO, DefaultObjective, Locally, RunSite, Workload
 from bisector.workload.fio import checks, job_file
 from bisector.workload.fio.run import FILE_NAMES, MOST_FILES, FioSettings, may_be_called, run_once
 
@@ -39,17 +39,17 @@ class Fio(FioSettings, Workload):
         """The runtime in the settings, which the job file gets as a variable."""
         return float(self.runtime_s)
 
-    def deciding(self) -> Deciding:
+    def deciding(self) -> DefaultObjective:
         """The metric that a comment of the job file names; the default if there is no such comment, or no file."""
         try:
             text = job_file.read(self.job)
         except UserError:
-            return Deciding()  # the next reader of the file reports this
+            return DefaultObjective()  # the next reader of the file reports this
         try:
             named = job_file.deciding(text)
         except UserError as error:
             raise UserError(f"workload.job: {self.job}: {error}", error.hint) from error
-        return Deciding() if named is None else Deciding(named, f"job {self.job.name}")
+        return DefaultObjective() if named is None else DefaultObjective(named, f"job {self.job.name}")
 
     def are_split(self) -> bool:
         """Whether its jobs leave logs that a run can be split by; false if the file cannot be read."""

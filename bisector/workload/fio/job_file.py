@@ -72,7 +72,7 @@ def engine_called(name: str | None) -> str:
     return _ENGINE_ALIASES.get(word, word)
 
 
-def lacks_engine(name: str) -> tuple[str, str] | None:
+def why_no_engine(name: str) -> tuple[str, str] | None:
     """Why the guest's fio has no such engine, and what may be meant; None if it has the engine."""
     engines = _table()[2]
     if "$" in name or engine_called(name) in {*engines, "external"}:

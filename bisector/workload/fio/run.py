@@ -351,5 +351,5 @@ def _not_started(shell: Shell, watch: FioWatch, settings: FioSettings) -> UserEr
     check = f"cd {_OUTPUTS} && {_variables(settings, '/')} fio --parse-only {_JOB}"
     steps = (Step("command -v fio", partial(lacks, "fio")), Step(check, lambda failed: refused(failed.stderr)))
     run_steps(shell, steps, _PARSE_DEADLINE_S)
-    lacks_engine = any(line.startswith("fio: engine ") and line.endswith(" not loadable") for line in watch.tail)
-    return refused("\n".join(watch.tail)) if lacks_engine else None
+    why_no_engine = any(line.startswith("fio: engine ") and line.endswith(" not loadable") for line in watch.tail)
+    return refused("\n".join(watch.tail)) if why_no_engine else None

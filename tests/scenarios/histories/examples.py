@@ -9,7 +9,7 @@ import pytest
 
 from bisector.analysis.threshold import EndsAreTheSame, MeasuredEnds, told_apart
 from bisector.core.objective import Objective
-from bisector.core.verdict import Terms
+from bisector.core.verdict import SideWords
 from bisector.search.difference import PairsRule
 from scenarios.histories.draw import Drawn, draw
 from scenarios.histories.make import Histories, Made, Planted
@@ -53,7 +53,7 @@ def ends(*values: float) -> dict[str, Any]:
     """Of ends that were read in turn, the old one first, and not told apart: what is said of them."""
     objective = Objective()
     scores = list(zip(chain.from_iterable(repeat((False, True))), map(objective.score, values), strict=False))
-    both = MeasuredEnds(scores[0][1], scores[1][1], objective, None, Terms())
+    both = MeasuredEnds(scores[0][1], scores[1][1], objective, None, SideWords())
     with pytest.raises(EndsAreTheSame) as told:
         told_apart(both, scores, PairsRule(0.05, len(values) // 2))
     return status("failed", message=str(told.value), probability=None)
