@@ -18,16 +18,16 @@ from tests.test_layering import MODULES, PACKAGE, imports, room
 # Lines of Python, with docstrings and blanks.
 ROOMS = {
     "report": 4_400,
-    "search": 3_700,
+    "search": 3_800,
     "storage": 3_700,
     "vm": 3_400,
     "workload": 3_300,
-    "kernel": 3_150,
+    "kernel": 3_200,
     "commands": 3_150,
-    "core": 2_850,
+    "core": 2_900,
     "bisect": 2_850,
-    "analysis": 2_450,
-    "status": 2_350,
+    "analysis": 2_500,
+    "status": 2_400,
     "git": 2_150,
     "host": 2_050,
     "fleet": 1_900,
@@ -47,7 +47,7 @@ ROOMS = {
 }
 
 # All of ``bisector/``; 40,000 are aimed at.
-LINES = 52_500
+LINES = 52_700
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
 CODE_LINES = 36_700
 # Those of ``tests/``; 42,000 are aimed at.

@@ -128,10 +128,7 @@ class Inputs(JsonObject, frozen=True, kw_only=True):
 
 
 def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: float = math.inf) -> Inputs:
-    """Return what is known of this machine, or assumed, for a search.
-
-    The search is among ``matter`` commits that can matter, with ``left_s`` seconds left.
-    """
+    """Return a search's inputs, measured or assumed, for ``matter`` relevant commits and ``left_s`` seconds."""
     settings, workload, counted = asked.settings, asked.settings.workload, asked.settings.machine.is_counted
     least_s, most_s = SMALL_BUILD_S
     if settings.kernel.base_config is not None:
@@ -163,8 +160,7 @@ def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: fl
         direction = Direction.between(*scores)
     if direction is Direction.REGRESSION:
         old, new = new, old
-    # The time that is saved of the last run if it ends by comparison with another run, after so much of 15 min: clear
-    # of it, or alike
+    # The last run may end early by comparison with another run: clear of it, or alike.
     repeats = asked.stops_early and workload.workload.repeats_itself()
     apart_s, alike_s = (
         runs_s.value * (1 - of_run_min / RUN_MIN) / runs if repeats else 0.0 for of_run_min in (APART_MIN, ALIKE_MIN)

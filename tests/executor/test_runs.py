@@ -9,7 +9,7 @@ from bisector.core.shell import Step
 from bisector.core.subject import Cell, Subject
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Layer, Made, Phase, Site
+from bisector.storage.layer import Counters, Layer, LayerPlan, Phase, Site
 from bisector.storage.layout import Readings
 from bisector.storage.stack import stack_of
 from bisector.trial.runner import TrialRequest
@@ -43,10 +43,10 @@ class Mirror(Layer):
     tools = ("mirrorctl",)
     phases = (Phase("first", judged=False), Phase("second"))
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         one, other = site.below
         counters = Counters(lambda shell: 1, lambda before, after: [("cache.promotions", before + after)])
-        return Made("/dev/mirror", (Step(f"mirrorctl {one.path} {other.path}", kernel_fault),), counters=counters)
+        return LayerPlan("/dev/mirror", (Step(f"mirrorctl {one.path} {other.path}", kernel_fault),), counters=counters)
 
 
 def test_a_trial_runs_on_a_layer_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

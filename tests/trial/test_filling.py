@@ -18,7 +18,7 @@ from bisector.core.trial import Fill, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.filling import Settling
-from bisector.storage.layer import Counters, Layer, Made, Phase, Site
+from bisector.storage.layer import Counters, Layer, LayerPlan, Phase, Site
 from bisector.trial.runner import TrialRequest, uptime_s
 from bisector.workload.fio import output
 from tests.guest_answers import FIO_FILES, FIO_RUNS, listed
@@ -49,10 +49,10 @@ class Slow(Layer):
     phases = (Phase("empty", judged=False, fills=True), Phase("full"))
     pool = Pool()
 
-    def make(self, site: Site) -> Made:
+    def make(self, site: Site) -> LayerPlan:
         counters = Counters(self.pool.read, lambda before, after: [("cache.filled", after)])
         fill = self.pool.fills and (lambda seconds: (Step(f"fill-the-pool {seconds:.0f}", kernel_fault),))
-        return Made("/dev/slow", (), counters=counters, fill=fill or None)
+        return LayerPlan("/dev/slow", (), counters=counters, fill=fill or None)
 
 
 @pytest.fixture

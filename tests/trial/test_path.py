@@ -22,7 +22,7 @@ from bisector.core.trial import Era, FaultKind, Stage, Trial, difference
 from bisector.kernel.product import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Layer, Made, Phase, Site
+from bisector.storage.layer import Layer, LayerPlan, Phase, Site
 from bisector.trial.runner import TrialRequest
 from bisector.workload.base import RunSite
 from bisector.workload.fio.fio import Fio
@@ -123,8 +123,8 @@ class Warm(Layer):
     name = "warm"
     phases = (Phase("cold", judged=False), Phase("tepid", judged=False), Phase("hot"))
 
-    def make(self, site: Site) -> Made:
-        return Made("/dev/warm", (Step(f"warm up {site.below[0].path}", kernel_fault),))
+    def make(self, site: Site) -> LayerPlan:
+        return LayerPlan("/dev/warm", (Step(f"warm up {site.below[0].path}", kernel_fault),))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.core.events import LiveSample
 from bisector.core.figures import CacheStatus, Contention, Run
 from bisector.host.process import run_here
-from bisector.storage.layer import Counters, Made
+from bisector.storage.layer import Counters, LayerPlan
 from bisector.storage.layout import MountedStack
 from bisector.workload.base import RunSite
 from bisector.workload.fio.fio import Fio
@@ -33,7 +33,7 @@ class Meter:
 
 
 COUNTERS = Counters(lambda shell: CACHE, lambda before, after: [("cache.promotions", 2.0)])
-STACK = MountedStack("/mnt", (), room="storage.hdd.size", made=(Made("/mnt", (), counters=COUNTERS),))
+STACK = MountedStack("/mnt", (), room="storage.hdd.size", made=(LayerPlan("/mnt", (), counters=COUNTERS),))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from bisector.core.errors import KernelFault, UserError
 from bisector.core.figures import Contention
 from bisector.core.shell import CommandResult, Shell
 from bisector.host.process import run_here
-from bisector.storage.layer import Counters, Made
+from bisector.storage.layer import Counters, LayerPlan
 from bisector.storage.layout import MountedStack
 from bisector.workload import repetitions
 from bisector.workload.base import FinishedCommand, RunSite
@@ -34,7 +34,7 @@ MNT = "/mnt"
 
 QUIET = Contention(0.1, 0.0, 0.0)
 COUNTERS = Counters(lambda shell: None, lambda before, after: [("cache.promotions", 2.0)])
-STACK = MountedStack(MNT, (), room="storage.hdd.size", made=(Made(MNT, (), counters=COUNTERS),))
+STACK = MountedStack(MNT, (), room="storage.hdd.size", made=(LayerPlan(MNT, (), counters=COUNTERS),))
 
 
 def site_of(shell: Shell, logs: Path, seed: int | None = None) -> RunSite:
