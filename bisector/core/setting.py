@@ -93,7 +93,7 @@ def _bandwidth(text: str) -> int:
 _SIZES = "such as 512MiB, 5G or a whole number"
 _DURATIONS = "such as 40s, 15min or 1h30m"
 Size: TypeAlias = Annotated[int, Form(f"a size {_SIZES}", _of_text(units.size_bytes), units.size_text)]  # bytes
-Block: TypeAlias = Annotated[Literal[512, 4096], Form("512 or 4096 bytes", _of_text(units.size_bytes), int)]
+Block: TypeAlias = Annotated[Literal[512, 4096], Form("512 or 4096 bytes", _of_text(units.size_bytes), units.size_text)]
 Bandwidth: TypeAlias = Annotated[int, Form(f"bytes/s {_SIZES}", _of_text(_bandwidth), units.size_text), Meta(ge=0)]
 Seconds: TypeAlias = Annotated[
     float, Form(f"a duration {_DURATIONS}", _of_text(units.duration_s), units.duration_text), Meta(le=_LONGEST_S)

@@ -85,6 +85,8 @@ def test_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["4096", "4KiB", "4k"])
 def test_a_block_is_written_as_a_size(text: str) -> None:
     assert read(Block, text, typed=True) == 4 << 10
+    settings = options.load({"storage.stack": f"bcache(ssd,hdd,block_size={text})+ext4"}).settings
+    assert settings.storage.stack.text == "bcache(ssd,hdd,block_size=4KiB)+ext4"  # by which trials on record are found
 
 
 @pytest.mark.parametrize(
