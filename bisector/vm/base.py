@@ -221,7 +221,8 @@ class CommandLink(ABC):
         """
         name, most, what = shlex.quote(remote), self._bounds.output_bytes, f"the copy of {remote}"
         # Checked before the file is opened: opening a FIFO would block, and a device never ends.
-        kind, _, size = self._copied(f"stat -L -c %F:%s {name}", what).decode(errors="replace").strip().rpartition(":")
+        said = self._copied(f"env LC_ALL=C stat -L -c %F:%s {name}", what)  # %F is translated
+        kind, _, size = said.decode(errors="replace").strip().rpartition(":")
         if not kind.startswith("regular") or not size.isdecimal():
             raise GuestNonsense(f"{remote} in the guest is not a regular file")
         if int(size) > most:
