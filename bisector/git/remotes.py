@@ -127,7 +127,8 @@ def origin(repository: Repository, sha: str, job: str = "") -> tuple[str, str, s
             branches.append(source)
     if not branches:
         return repository.top.name.removesuffix(".git"), "", ""
-    return min(branches, key=lambda one: (one[0] not in _KNOWN.values(), one[1] not in _MAIN_BRANCHES))
+    trees, mains = list(dict.fromkeys(_KNOWN.values())), list(_MAIN_BRANCHES)
+    return min(branches, key=lambda one: ([*trees, one[0]].index(one[0]), [*mains, one[1]].index(one[1])))
 
 
 def tree_name(url: str, remote: str) -> str:

@@ -65,6 +65,9 @@ def test_the_best_known_branch_that_has_the_commit(tmp_path: Path) -> None:
     with Repository.open(path) as repository:
         assert origin(repository, shas["c1"]) == ("linus", "master", "https://example.org/torvalds/linux.git")
         assert origin(repository, shas["c2"]) == ("a", "master", "https://example.org/dm/dm.git")
+        histories.git(path, "config", "remote.a.url", "https://example.org/next/linux-next.git")
+        assert origin(repository, shas["c1"])[0] == "linus"  # linux-next has what he has
+        assert origin(repository, shas["c2"])[0] == "linux-next"
 
 
 @pytest.mark.parametrize("remote", ["korg", "https://me:secret@example.org/torvalds/linux.git?private_token=secret"])
