@@ -29,8 +29,9 @@ from bisector.kernel.cache import CONFIG, DEFCONFIG, BuildFailure, KernelCache
 from bisector.kernel.product import Product
 from bisector.kernel.quirks import QUIRKS
 
-# Incremented when the computation of content_sha256 changes, since kept kernels' digests could then not be compared.
-_CONTENT = 3
+# Incremented when the computation of content_sha256 changes, since kept kernels' digests could then not be compared,
+# and when the format of the cache's entries changes: two versions of bisector would remove each other's.
+_CONTENT = 4
 
 # In the build directory's state as long as everything there was made by builds that check others.
 _REMADE_ALONE = "remade-alone"

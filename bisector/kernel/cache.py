@@ -122,7 +122,7 @@ class KernelCache:
             _write_record(new, _Record(kernel.key, _sums(files), kernel=_placed(kernel, Path())))
             first = self._publish(new, kernel.key, Kernel)
             if isinstance(first, Kernel):  # its bytes may differ, and they are what boots
-                return replace(first, cached=kernel.cached, build_s=kernel.build_s)
+                return replace(first, cached=kernel.cached, build_s=kernel.build_s, unmet=kernel.unmet)
             return _placed(kernel, self.root / kernel.key)
 
     def store_failure(self, failure: BuildFailure) -> None:
@@ -322,10 +322,16 @@ def read_entry(directory: Path, key: str) -> Kernel | BuildFailure | None:
     """The kernel or failure in a directory; None unless it is a complete, undamaged entry of this key."""
     with suppress(FileNotFoundError, ValueError, msgspec.MsgspecError):
         record = _read_record(directory)
-        if record.key != key or record.sha256 != _sums(directory / Path(name).name for name in record.sha256):
+        kernel = record.kernel
+        files = {_LOG} if kernel is None else {IMAGE, CONFIG, *(() if kernel.modules is None else (MODULES,))}
+        if (
+            record.key != key
+            or record.sha256.keys() != files
+            or record.sha256 != _sums(directory / one for one in files)
+        ):
             return None
-        if record.kernel is not None:
-            return replace(_placed(record.kernel, directory), cached=True, build_s=0.0)
+        if kernel is not None:
+            return replace(_placed(kernel, directory), cached=True, build_s=0.0)
         if record.fault is not None:
             return BuildFailure(key, replace(record.fault, cached=True), directory / _LOG)
     return None
