@@ -141,14 +141,14 @@ def measuring(
         own = own_turn()
         with _for_people(own):
             own.parent.mkdir(parents=True, exist_ok=True)
-            files = [os.open(own, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)]
-        stack.callback(os.close, files[0])
-        if (shared := _shared_file()) is not None:
+            file = os.open(own, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
+        stack.callback(os.close, file)
+        _take(file, tell)
+        _sign(file, run_dir=str(run_dir), purpose=purpose)
+        if (shared := _shared_file()) is not None:  # opened after the wait: it may be made anew meanwhile
             stack.callback(os.close, shared)
-            files.append(shared)
-        for file in files:
-            _take(file, tell)
-            _sign(file, run_dir=str(run_dir), purpose=purpose)
+            _take(shared, tell)
+            _sign(shared, run_dir=str(run_dir), purpose=purpose)
         yield
 
 
