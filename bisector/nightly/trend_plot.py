@@ -76,7 +76,7 @@ class NightsPlot:
         around = min([_HALF_A_NIGHT, *((later - earlier) / 2 for earlier, later in pairwise(times))])
         for trend, (axes,) in zip(self.trends, rows, strict=True):
             self._panel(axes, trend, around)
-            for n, (at, words, line) in zip(numbers, self._changes(trend), strict=False):
+            for (at, words, line), n in zip(self._changes(trend), numbers, strict=False):
                 axes.axvline(_date(at), color=BLACK, linestyle=line, linewidth=1, label=f"{n}: {words}")
                 axes.text(_date(at), _NUMBER_AT, f"{n}", fontsize=8, ha="center", va="center",
                           transform=axes.get_xaxis_transform(),

@@ -141,14 +141,15 @@ def live_lines(course: CourseSoFar, now_s: float, wall: datetime, width: int, he
 
 
 def _trial_lines(course: CourseSoFar, now_s: float, wall: datetime) -> list[Text]:
-    if (plan := course.plan) is None:
-        return [styled("choosing the next commit" if course.judged else "preparing", Role.DIM), Text()]
-    facts = (
-        Fact(f"trial {plan.n}", (f"{plan.commit.short} {plan.commit.subject}",), Role.STRONG),
-        Fact("aim", (plan_text(plan),), Role.DIM),
-        Fact("end", (expectation(course, now_s, wall),), Role.DIM),
-    )
-    lines = [*block_lines(FactList(facts), _ENDLESS), Text()]
+    if (plan := course.plan) is None:  # a kernel may be built all the same
+        lines = [styled("choosing the next commit" if course.judged else "preparing", Role.DIM), Text()]
+    else:
+        facts = (
+            Fact(f"trial {plan.n}", (f"{plan.commit.short} {plan.commit.subject}",), Role.STRONG),
+            Fact("aim", (plan_text(plan),), Role.DIM),
+            Fact("end", (expectation(course, now_s, wall),), Role.DIM),
+        )
+        lines = [*block_lines(FactList(facts), _ENDLESS), Text()]
     if course.stage is None:
         return lines
     if course.passed:

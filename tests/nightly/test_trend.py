@@ -256,6 +256,14 @@ def test_a_bisection_stands_where_its_change_was_seen(concluded: BisectionConclu
     assert made.points[f"1: 2026-01-03, {said}"][0][0] == at(2)
 
 
+def test_changes_are_numbered_across_all_panels() -> None:
+    one = plot(facts(1, iops=4_000.0), facts(2, begun(2), iops=1_000.0))
+    first, second = panels(replace(one, trends=(*one.trends, *one.trends)))
+    label = "2026-01-03, bisection not ended"
+    assert f"1: {label}" in first.points
+    assert f"2: {label}" in second.points
+
+
 def test_levels_and_the_commit_that_made_one() -> None:
     figures = series((4_000, 10), (1_000, 10))
     found = (begun(11), answer(State.FOUND, "c" * 40))

@@ -134,6 +134,8 @@ def test_a_note_changes_nothing_and_a_verdict_ends_the_trial() -> None:
 
 def test_before_the_first_trial() -> None:
     assert as_text(live_lines(CourseSoFar(), 0.0, WALL, 80, 24)) == "\n  preparing\n\n"
+    builds = CourseSoFar().after(StageStarted(examples.COMMITS[0], Stage.BUILD), 0.0)
+    assert "build  1:05" in as_text(live_lines(builds, 65.0, WALL, 80, 24))
 
 
 @pytest.mark.parametrize("share", [-1.0, 0.0, 1.0, 7.0, float("nan")])
