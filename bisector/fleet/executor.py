@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from distributed import Client, KilledWorker
+from distributed.client import ClosedClientError
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
@@ -65,7 +66,7 @@ class _Refused:
 
 # The errors that Dask raises if a worker, its host or the connection to it is gone while it has a task, or if the
 # scheduler is gone.
-_GONE = (KilledWorker, NoValidWorkerError, CommClosedError, CancelledError, TimeoutError, OSError)
+_GONE = (ClosedClientError, KilledWorker, NoValidWorkerError, CommClosedError, CancelledError, TimeoutError, OSError)
 
 # What other threads send to the one that decides; an exception is raised in that thread.
 Arrival: TypeAlias = News | Note | _Joined | _Refused | Exception
@@ -180,9 +181,11 @@ class FleetExecutor:
         # The scheduler itself is asked: Client.scheduler_info() may return the result of the client's own periodic
         # query, which asks for no workers at all (distributed/client.py, _update_scheduler_info).
         scheduler: Any = self.client.scheduler
+        if scheduler is None:  # the client has closed itself, since its scheduler did not come back in time
+            raise InfraError("the Dask scheduler is gone", _ASK)
         try:
             there: Mapping[str, Mapping[str, Any]] = self.client.sync(scheduler.identity, n_workers=-1)["workers"]
-        except OSError:  # the threads of the jobs report a lost connection
+        except (OSError, RuntimeError):  # the threads of the jobs report a lost connection; RuntimeError: it closes now
             return
         for address in self._workers.keys() - there.keys():
             if (gone := self._workers.pop(address)) is not None:
