@@ -129,6 +129,7 @@ def refused(text: str) -> tuple[int, str]:
          "issued read I/Os, and their figures are missing"),
         ("Starting 2 processes", "Starting 3 processes", 30, "fio started 3 jobs and reports 2"),
         ("Run status group 0 (all jobs):", "", 61, "cut off: its end, 'Run status group', is missing"),
+        ("err= 0: pid=1675:", "err= 0: pid=", 30, "fio's output is cut off or damaged: 'partial:"),
         ("issued    : total=r=657432/w=0", "issued    : total=r=657432/w=7", 30, "issued write I/Os, and"),
     ],
 )  # fmt: skip
@@ -192,6 +193,12 @@ def test_what_is_refused_says_what_it_is(name: str, line: int, message: str) -> 
         read((OTHERS / name).read_bytes())
     assert caught.value.line == line
     assert message in str(caught.value)
+
+
+def test_two_outputs_without_their_heads_are_two() -> None:
+    body = text_of(BISECT)
+    body = body[body.index("partial: (groupid") :] if "partial: (groupid" in body else body
+    assert "a second output" in refused(body + body.replace("pid=1675", "pid=9999"))[1]
 
 
 PLAIN = (OTHERS / "plain.txt").read_text(encoding="utf-8")

@@ -110,7 +110,7 @@ def files_of(found: Sequence[FioJob], variables: Mapping[str, str]) -> Files:
     started = sum(len(job.processes) for job in found)
     what = plural(*((started, "job") if count == started else (count, "file")))
     sentence = f"{what} of {size_text(largest)} {'is' if count == 1 else 'are'} {size_text(total)}"
-    keys, share = ("workload.file_size",), file_bytes / total
+    keys, share = ("workload.file_size",), file_bytes / total if total else 1.0
     return Files(total, sentence, largest, keys, setting="--file-size ", share=share)
 
 

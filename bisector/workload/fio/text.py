@@ -35,10 +35,11 @@ def _pattern(text: str) -> re.Pattern[str]:
 _JOB_BEGINS = _pattern(r"\S.*: \(groupid=\d")
 _JOB = _pattern(
     r"(?P<name>\S.*): \(groupid=\d+, jobs=(?P<members>\d+)\): err= ?(?P<error>\d+)(?: \((?P<words>.*)\))?: "
-    r"pid=\d+(?:: \w{3} (?P<ended>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}))?"
+    r"pid=(?P<pid>\d+)(?:: \w{3} (?P<ended>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}))?"
 )
 _DIRECTION = _pattern(
-    rf"(\w+) ?: (?:io=(?P<old>{_N}), bw=(?P<old_bw>{_N})/s, iops=(?P<old_iops>{_N}) ?, runt= *(?P<old_ms>\d+)msec"
+    r"(read|write|trim|mixed) ?: "
+    rf"(?:io=(?P<old>{_N}), bw=(?P<old_bw>{_N})/s, iops=(?P<old_iops>{_N}) ?, runt= *(?P<old_ms>\d+)msec"
     rf"|IOPS=(?P<iops>{_N}), BW=(?P<bw>{_N})(?:/s)? \({_N}(?:/s)?\)\({_N}/(?P<ms>\d+)msec\))"
 )
 _LATENCY = _pattern(
@@ -95,6 +96,10 @@ def parse_text(text: str) -> Output:
     A name that several jobs have becomes ``name/1``, ``name/2``. IOPS are as printed or, if that is rounded as in
     ``112k``, computed from the I/Os issued. Raises :class:`OutputUnreadable`, with the number of the line.
     """
+    for one in _JOB_BEGINS.finditer(text):
+        if not _JOB.match(text, one.start()):
+            line = text[one.start() :].partition("\n")[0].strip()
+            raise _refused(text, one.start(), f"this line of fio's output is cut off or damaged: {line!r}")
     lines = list(_JOB.finditer(text))
     groups = [found.start() for found in _GROUP.finditer(text)]
     if not lines:
@@ -108,6 +113,8 @@ def parse_text(text: str) -> Output:
     # A report ends with the sums of its groups.
     begin = max((at for at in groups if at < lines[-1].start()), default=0)
     jobs = [line for line in lines if line.start() >= begin]
+    if not {line.group("name", "pid") for line in lines} <= {job.group("name", "pid") for job in jobs}:
+        raise _refused(text, jobs[0].start(), SECOND_OUTPUT)  # all reports of one run have the same jobs
     ends = [*(job.start() for job in jobs[1:]), next((at for at in groups if at > jobs[-1].start()), len(text))]
     names = told_apart([job["name"] for job in jobs])
     figures = tuple(one for job, end, name in zip(jobs, ends, names, strict=True) for one in _figures(job, end, name))
