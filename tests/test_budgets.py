@@ -51,7 +51,7 @@ LINES = 52_700
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
 CODE_LINES = 36_700
 # Those of ``tests/``; 42,000 are aimed at.
-TEST_LINES = 56_200
+TEST_LINES = 56_300
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.
 MODULES_IN_ALL = 232
 # Modules that each import the next one; 24 are aimed at.

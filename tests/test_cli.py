@@ -488,3 +488,11 @@ def test_no_qemu(world: World, tmp_path: Path) -> None:
     assert refused.returncode == 2, refused.stderr
     assert "libvirt finds no QEMU" in refused.stderr
     assert "install qemu-system-x86" in refused.stderr
+
+
+def test_errors_on_a_full_disk_keep_their_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bisector", "status", "--run-dir", str(tmp_path / "none")]
+    environment = {**os.environ, "PYTHONPATH": str(resources.ROOT)}
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ended = subprocess.run(command, env=environment, stderr=full, check=False, timeout=60)
+    assert ended.returncode == 2

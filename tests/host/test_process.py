@@ -203,3 +203,11 @@ def test_what_has_no_environment_is_not_waited_for(monkeypatch: pytest.MonkeyPat
         os.kill(pid, signal.SIGKILL)
         Deadline("its end", 5).poll(lambda: b") Z " in process._read(pid, "stat") or None, 0.01)
         assert process.value_of(pid, _MARK) is None
+
+
+def test_the_environment_of_a_command_is_not_that_of_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAKEFLAGS", "-j64")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    seen = process.run(["env"], deadline_s=10).stdout
+    assert "MAKEFLAGS" not in seen
+    assert "LC_ALL=C.UTF-8" in seen

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bisector.cli import main
 from bisector.core import resources
 from bisector.core.errors import UserError
+from bisector.host import systemd
 from bisector.nightly import plan, timer
 from bisector.nightly.timer import Timer, check_for_root
 from tests.git import histories
@@ -150,3 +152,14 @@ def test_everything_that_is_run_is_looked_at(wanted: plan.NightPlan, monkeypatch
     seen = {path for _, path in timer._parts(Timer(wanted, "01:30", system=True))}
     own = (resources.PACKAGE / "cli.py", resources.kconfigs() / "vm.config", Path(pytest.__file__))
     assert {Path(sys.executable), Path("/home/anna/bin"), Path("/home/anna/ccache"), *own} <= seen
+
+
+def test_nothing_is_installed(
+    wanted: plan.NightPlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(systemd, "_RUNNING", tmp_path)
+    monkeypatch.setattr(systemd, "_SYSTEM", tmp_path / "units")
+    written_by_all(wanted.path)
+    assert main(["nightly", "--config", str(wanted.path), "--install-timer", "--system"]) == 2
+    assert "and root would run the jobs of" in capsys.readouterr().err
+    assert not (tmp_path / "units").exists()
