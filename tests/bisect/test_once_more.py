@@ -82,7 +82,7 @@ def test_another_kernel_gives_no_answer(line: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("remade", "why_not"),
+    ("check", "why_not"),
     [
         (RebuildCheck((OTHER, "d" * 64)), "each build makes another kernel"),
         (
