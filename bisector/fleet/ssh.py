@@ -91,6 +91,8 @@ def failure(host: Host, exit_status: int, stderr: str) -> InfraError | UserError
     if "Permission denied" in stderr:
         hint = f"ssh-copy-id {host.login}; or, if your key has a passphrase: ssh-add"
         return UserError(f"{host.name}: no login by SSH without a password: {said}", hint)
+    if not stderr.strip():  # ssh(1) has a message of its own for each connection that it could not make
+        return InfraError(f"{host.name}: the command or its connection was killed", by_hand)
     return InfraError(f"{host.name} cannot be reached: {said}", by_hand)
 
 
