@@ -72,7 +72,7 @@ class MeasuredSetup:
     """A setup, the objective that decides on it, and its sound blocks.
 
     ``absent`` maps each arm that is not, or no longer, measured on the setup to the reason. ``void`` counts the blocks
-    that were weak, failed or interrupted, ``missing`` those of them that no sound block has followed. ``name`` is the
+    that were weak, failed or interrupted, and ``missing`` those that no sound block has followed. ``name`` is the
     display name. ``alpha`` is the probability that the intervals leave out.
     """
 
@@ -210,7 +210,7 @@ class ComparedMean:
 class ComparisonResult:
     """The result of a comparison so far; effects within the share ``delta`` are the same.
 
-    ``void`` counts the blocks that do not count, ``missing`` those of them without a sound block after them. ``equal``
+    ``void`` counts the blocks that do not count, and ``missing`` those that no sound block has followed. ``equal``
     has pairs of arms, by name, with equal kernels although their subjects differ; ``several`` the arms that had more
     than one kernel; ``unlike`` pairs of arms whose kernels were made in two ways. ``thin`` has sentences about deciding
     percentiles that rest on too few I/Os. ``hosts`` maps each host to its number of blocks that count.
