@@ -69,6 +69,7 @@ demo: setup
 	$(BIN)/python -m scenarios.demo.run
 
 demo-fleet: setup
+	@$(MAKE) --no-print-directory packages PACKAGES='$(SSHD)'
 	$(BIN)/python -m scenarios.demo.fleet
 
 articles: setup
