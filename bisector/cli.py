@@ -11,8 +11,8 @@ from importlib.metadata import version
 from types import FrameType
 
 from bisector.commands import catalogue
+from bisector.commands.catalogue import CommandParser
 from bisector.commands.output import note, note_turn, write
-from bisector.commands.parsing import CommandParser
 from bisector.core.errors import BisectorError, Interrupted, UserError
 
 EXIT_CODES: Mapping[int, str] = {

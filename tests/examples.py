@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.core.figures import CacheStatus, Contention, EarlyStop, JobFigures, Run, StopReason
+from bisector.core.figures import CacheStatus, Contention, DiskQueue, EarlyStop, JobFigures, Run, StopReason
 from bisector.core.subject import Cell, Commit, Kernel, Kind, Setup, Subject
-from bisector.core.trial import Artifact, DiskQueue, Era, Fault, Stage, Timings, Trial
+from bisector.core.trial import Artifact, Era, Fault, Stage, Timings, Trial
 from bisector.storage.lvmcache import counted
 
 EARLY = EarlyStop(StopReason.ABOVE, 16.5, 3012.5, 1363.0, "every job was above 3,012 IOPS for 6 s")

@@ -11,11 +11,10 @@ from bisector.analysis.early_stop import StopRule
 from bisector.campaign.equipment import Equipment, KernelEquality, MeasurerFactory
 from bisector.campaign.instructions import Crew
 from bisector.config import Settings
-from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import Contention, EarlyStop, StopReason
 from bisector.core.subject import Commit, Compiler, Kernel, Mattering, RebuildCheck, Setup
-from bisector.core.trial import Artifact, Fault, FaultKind, Stage, Trial
+from bisector.core.trial import Artifact, AttemptFailed, Fault, FaultKind, Stage, Trial, TrialRefused
 from bisector.executor.base import (
     BuildRequest,
     ControlRequest,

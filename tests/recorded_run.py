@@ -14,8 +14,7 @@ from bisector.core.trial import Artifact, Fault, Trial
 from bisector.core.verdict import Direction, SideWords, State
 from bisector.git.repository import Repository
 from bisector.store.facts import RunHeader
-from bisector.store.run_files import keep_inputs
-from bisector.store.rundir import GIT_LOG, RunDirectory
+from bisector.store.rundir import GIT_LOG, RunDirectory, keep_inputs
 from bisector.store.store import Store
 from bisector.workload.fio import output
 from tests import examples, fakes

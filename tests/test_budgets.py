@@ -17,26 +17,26 @@ from tests.test_layering import MODULES, PACKAGE, imports, room
 
 # Lines of Python, with docstrings and blanks.
 ROOMS = {
-    "report": 4_400,
-    "search": 3_800,
+    "report": 4_200,
+    "search": 3_750,
     "storage": 3_700,
     "vm": 3_400,
     "workload": 3_300,
     "kernel": 3_200,
     "commands": 3_150,
-    "core": 2_900,
-    "bisect": 2_850,
-    "analysis": 2_500,
-    "status": 2_400,
-    "git": 2_150,
-    "host": 2_050,
-    "fleet": 1_900,
+    "core": 2_950,
+    "bisect": 2_750,
+    "analysis": 2_450,
+    "status": 2_350,
+    "git": 2_100,
+    "host": 2_000,
+    "fleet": 1_850,
     "nightly": 1_850,
     "store": 1_750,
     "config": 1_700,
-    "compare": 1_200,
+    "compare": 1_150,
     "mail": 1_050,
-    "campaign": 850,
+    "campaign": 950,
     "plan": 750,
     "executor": 700,
     "imported": 550,
@@ -47,15 +47,15 @@ ROOMS = {
 }
 
 # All of ``bisector/``; 40,000 are aimed at.
-LINES = 52_700
+LINES = 52_300
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
-CODE_LINES = 36_700
+CODE_LINES = 36_300
 # Those of ``tests/``; 42,000 are aimed at.
 TEST_LINES = 56_300
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.
-MODULES_IN_ALL = 232
+MODULES_IN_ALL = 175
 # Modules that each import the next one; 24 are aimed at.
-LONGEST_CHAIN = 36
+LONGEST_CHAIN = 24
 # Class names that several modules define; none is aimed at.
 DOUBLED_CLASS_NAMES = 0
 # Lines of a function, with its docstring: half of all, nine of ten, and the longest.

@@ -13,8 +13,8 @@ import pytest
 from bisector import cli
 from bisector.cli import main
 from bisector.commands import output
-from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
-from bisector.core.trial import Fault, FaultKind, Stage
+from bisector.core.errors import BisectorError, InfraError, UserError
+from bisector.core.trial import Fault, FaultKind, KernelFault, Stage
 from bisector.core.verdict import State
 from bisector.mail import compose, smtp
 from bisector.report.document import Envelope

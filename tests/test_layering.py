@@ -43,22 +43,20 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 
 OWNERS = {
     "subprocess": {"bisector.host.process"},
-    "git": {"bisector.git.command"},
+    "git": {"bisector.git.repository"},
     "libvirt": {"bisector.vm.driver"},
-    "dask": {"bisector.fleet.dask_settings"},
+    "dask": {"bisector.fleet.cluster"},
     # The scheduler and its workers, what they are told to do, and who tells them.
     "distributed": {
         "bisector.fleet.cluster",
         "bisector.fleet.executor",
         "bisector.fleet.job",
-        "bisector.fleet.worker",
     },
     "fabric": {"bisector.vm.guest"},
     "paramiko": {"bisector.vm.guest"},
     "tenacity": {"bisector.core.deadline"},
     "sqlite3": {"bisector.store.log"},
     "rich": {
-        "bisector.report.course",
         "bisector.report.display",
         "bisector.report.terminal",
     },
@@ -69,22 +67,20 @@ OWNERS = {
         "bisector.kernel.cache",
         "bisector.store.log",
     },
-    "jinja2": {"bisector.nightly.timer", "bisector.report.templates", "bisector.vm.definition"},
+    "jinja2": {"bisector.nightly.timer", "bisector.report.page", "bisector.vm.definition"},
     # The door with what all pictures have in common, and the pictures.
     "matplotlib": {
-        "bisector.nightly.trend_plot",
+        "bisector.nightly.trend",
         "bisector.report.comparison_plots",
-        "bisector.report.curves",
+        "bisector.report.plots",
         "bisector.report.drawing",
-        "bisector.report.search_plots",
     },
     "smtplib": {"bisector.mail.smtp"},
     "email": {
-        "bisector.mail.addresses",
         "bisector.mail.compose",
         "bisector.mail.outbox",
         "bisector.mail.smtp",
-        "bisector.nightly.job_run",
+        "bisector.nightly.night",
     },
 }
 
@@ -140,7 +136,7 @@ def test_imports_point_down(name: str) -> None:
 def test_the_contents_of_a_package_are_an_import_too() -> None:
     """``bisector.config`` holds the settings' records in its ``__init__``."""
     assert "bisector.config" in imports("bisector.trial.runner")
-    assert "bisector.config" not in imports("bisector.config.file")
+    assert "bisector.config" not in imports("bisector.config.forms")
     tree = ast.parse("from bisector.config import Settings, checks\nimport bisector.core.trial")
     assert list(_imports(tree)) == ["bisector.config", "bisector.config.checks", "bisector.core.trial"]
 

@@ -16,10 +16,10 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from bisector.core.json_keys import Key
+from bisector.core.json_document import Key
 from bisector.core.metric import Better
 from bisector.core.objective import Factor
-from bisector.search.difference import p_value, quantile
+from bisector.search.effect import p_value, quantile
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,16 +9,17 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from bisector.analysis.early_stop import holds
 from bisector.config import RetryPolicy
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import EarlyStop, Run, run_words
+from bisector.core.figures import EarlyStop, Run, StopReason, run_words
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import Direction, Verdict
 
 Numbered = tuple[int, Trial]
 
+# A run that is called slow before its end has to be so by more than the noise of a batch: by this factor.
+CLEARLY = 1.5
 _ORDER = tuple(Stage)
 _MAKING = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD)
 
@@ -79,10 +80,22 @@ def classify(trial: Trial, line: float, direction: Direction | None, objective: 
     return Judgement(Verdict.MEASURED if direction is None else direction.verdict(better), why)
 
 
+def holds(stop: EarlyStop, threshold: float, objective: Objective) -> bool | None:
+    """Whether a run that was stopped is above a threshold, possibly another one than it was stopped by.
+
+    None if it was not clear of this threshold, or was stopped by another objective.
+    """
+    if (stop.metric, stop.over) != (objective.metric, objective.over):
+        return None
+    if stop.reason is StopReason.ABOVE:
+        return True if stop.bound > threshold else None
+    return False if stop.bound * CLEARLY < threshold else None
+
+
 def unclear(stop: EarlyStop | None, threshold: float, objective: Objective) -> str:
     """Return why a run that was stopped early tells nothing.
 
-    It is for runs of which :func:`bisector.analysis.early_stop.holds` gives None.
+    It is for runs of which :func:`holds` gives None.
     """
     if stop is not None and (stop.metric, stop.over) != (objective.metric, objective.over):
         return f"stopped early by {Objective(stop.metric, stop.over).label}, which says nothing of {objective.label}"

@@ -17,11 +17,12 @@ from typing import Generic, TypeVar
 
 from bisector.analysis.judgement import why_unscored
 from bisector.config import Settings
-from bisector.core.figures import LatencyKind, Run, run_words
+from bisector.core.figures import Run, run_words
+from bisector.core.metric import LatencyKind
 from bisector.core.objective import OVER, Objective
 from bisector.core.trial import Trial
 from bisector.core.units import plural
-from bisector.storage.filling import FILL
+from bisector.storage.layer import FILL
 from bisector.storage.stack import Stack
 from bisector.workload.base import INTERRUPTS
 from bisector.workload.repetitions import PREPARED

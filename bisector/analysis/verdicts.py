@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bisector.analysis import short_fill
-from bisector.analysis.early_stop import holds
+from bisector.analysis import early_stop
+from bisector.analysis.early_stop import BothWays, ShortFill
 from bisector.analysis.judgement import (
     Again,
     Judgement,
@@ -22,15 +22,14 @@ from bisector.analysis.judgement import (
     TrialEvidence,
     Untestable,
     classify,
+    holds,
     judged_run,
     lacks_whole_run,
     score,
     settle,
     unclear,
 )
-from bisector.analysis.quality import AtSpeed, Soundness, Speed, host_speed, speed_of
-from bisector.analysis.short_fill import BothWays, ShortFill
-from bisector.analysis.threshold import (
+from bisector.analysis.levels import (
     EndsAreTheSame,
     MeasuredEnds,
     ReadingLevel,
@@ -42,13 +41,14 @@ from bisector.analysis.threshold import (
     other_gaps,
     told_apart,
 )
+from bisector.analysis.quality import AtSpeed, Soundness, Speed, host_speed, speed_of
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit, Kernel
 from bisector.core.trial import Fill, Trial, difference
 from bisector.core.verdict import Direction, SideWords, Verdict
-from bisector.search.difference import PairsRule
+from bisector.search.effect import PairsRule
 
 _OF_HOST = frozenset(("host.json", "build.log"))
 
@@ -255,7 +255,7 @@ class Judging:
         if self.reference is not self:
             return self.reference.short_fill
         line = self.ends_line.score if self.ends_line is not None else None
-        return short_fill.standing(self.both_ways, line, self.settings.retries.weak_repeats + 1)
+        return early_stop.standing(self.both_ways, line, self.settings.retries.weak_repeats + 1)
 
     @property
     def both_ways(self) -> tuple[BothWays, BothWays]:

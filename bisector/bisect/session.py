@@ -1,49 +1,201 @@
-"""The life of a bisection from request to outcome, as ``start``, ``resume`` and the nightly job share it."""
+"""The life of a bisection from request to outcome, as ``start``, ``resume`` and the nightly job share it.
+
+:class:`Bisection` runs on the loop: it connects the step to the record, git's bisection and fio's logs, and decides
+nothing.
+"""
 
 import math
-import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bisector.analysis.verdicts import Judging
-from bisector.bisect.bisection import Bisection, GitSide, scope_of
 from bisector.bisect.ends import missing_baselines
-from bisector.bisect.state import Aim
-from bisector.campaign.equipment import MeasurerFactory, clean_up, here
-from bisector.campaign.instructions import Done
+from bisector.bisect.state import (
+    Aim,
+    BisectState,
+    ChangedEnd,
+    CommitsOf,
+    GitState,
+    Installed,
+    KeptKernels,
+    LeftInRange,
+    ParentsOf,
+    ParentWithSameKernel,
+    Recorded,
+    Scope,
+    ShowGit,
+    WhatMatters,
+)
+from bisector.bisect.step import step
+from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
+from bisector.campaign.equipment import Equipment, KernelEquality, MeasurerFactory, here
+from bisector.campaign.instructions import Crew, Done, Instruction, Question, Submit, Transient
+from bisector.campaign.life import BUILD, clean_up, ends_recorded, gone_if_nothing_began, let_go
+from bisector.campaign.loop import Loop
 from bisector.config import ConfirmBy, Settings, checks, options
-from bisector.core import units
-from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, Grade, InfraError, Interrupted, UserError
-from bisector.core.events import Listener, Note
-from bisector.core.objective import MetricAbsent
+from bisector.core.errors import Finding, Grade, UserError
+from bisector.core.events import Listener
 from bisector.core.subject import Compiler
 from bisector.core.trial import Taken, Trial
-from bisector.core.verdict import SideWords, State, Verdict
+from bisector.core.verdict import SideWords, State, Strategy, Verdict
 from bisector.doctor import checks as preflight
-from bisector.doctor.tree import check_tree
-from bisector.git.bisect import Bisect, check_terms
-from bisector.git.bundle import bundled
-from bisector.git.ranges import Range, check_range, check_suspects, remarks, to_skip
+from bisector.doctor.checks import check_tree
+from bisector.executor.base import Request
+from bisector.git.bisect import Bisect, CommitToTry, Contradiction, check_terms
+from bisector.git.ranges import Range, SearchRange, check_range, check_suspects, remarks, to_skip
 from bisector.git.repository import Repository
-from bisector.git.source_tree import check_attributes
-from bisector.git.worktrees import hold, release
-from bisector.host.files import discard, our_files, remove_abandoned
-from bisector.host.load import host_id
+from bisector.git.source_tree import check_attributes, hold
+from bisector.git.transfer import bundled
+from bisector.git.trees import changed_end
+from bisector.host.files import discard, remove_abandoned, write_atomically
+from bisector.host.identity import host_id
 from bisector.mail import outbox
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import effects_of, effects_text, noise_of, spread_of
-from bisector.status import from_record
-from bisector.store.comparison import Budget
-from bisector.store.facts import Compilers, Fact, RunHeader, Skip, StateChange
-from bisector.store.log import now
-from bisector.store.run_files import adopt, keep_inputs
-from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name, state_of
-from bisector.store.store import Store
+from bisector.search.graph import SearchFacts
+from bisector.store.facts import Budget, Compilers, Fact, RunHeader, Skip
+from bisector.store.rundir import GIT_LOG, Index, IndexEntry, RunDirectory, adopt, keep_inputs, run_name
+from bisector.store.store import Store, state_of
+from bisector.trial.runner import TrialRequest
 
-_BUILD = "build"
+# A bisection on the loop
+
+
+@dataclass(slots=True)
+class GitSide:
+    """The repository of a range, what is known of its kernels without a build, and git's own bisection."""
+
+    repository: Repository
+    wanted: Range
+    bisect: Bisect
+    kernels: KernelEquality
+    _shown: ShowGit | None = field(default=None, init=False)
+
+    def answer(self, question: Question[object]) -> object:
+        """Return the answer to a question of the step."""
+        return _ANSWERS[type(question)](self, question)
+
+    def show(self, show: ShowGit) -> GitState:
+        """Make git's bisection hold ``show``, by telling it new verdicts if that suffices, else from the start."""
+        verdicts, says = dict(show.verdicts), None
+        try:
+            self._tell(show)
+            if show.proposes:  # git may propose a commit that has a verdict already
+                while isinstance(says := self.bisect.next(), CommitToTry) and says.commit.sha in verdicts:
+                    self.bisect.tell(says.commit.sha, verdicts[says.commit.sha])
+        except Contradiction as error:
+            if not show.proposes:
+                raise
+            self._shown = None
+            return GitState(show, error)
+        self._shown = show
+        return GitState(show, says)
+
+    def log(self) -> str:
+        """``git bisect log``."""
+        return self.bisect.log()
+
+    def _tell(self, show: ShowGit) -> None:
+        before, now = self._shown, dict(show.verdicts)
+        same = before is not None and (before.terms, before.skips) == (show.terms, show.skips)
+        if before is None or not same or any(now.get(sha) is not one for sha, one in before.verdicts):
+            self.bisect.terms = show.terms
+            self.bisect.start(show.skips, show.verdicts)
+            return
+        told = dict(before.verdicts)
+        for sha, verdict in show.verdicts:
+            if sha not in told:
+                self.bisect.tell(sha, verdict)
+
+
+_ANSWERS: Mapping[type[Question[object]], Callable[[GitSide, Any], object]] = {
+    CommitsOf: lambda git, asked: git.repository.commits(asked.shas),
+    ParentsOf: lambda git, asked: {sha: git.kernels.parents(sha) for sha in asked.shas},
+    ParentWithSameKernel: lambda git, asked: git.kernels.parent_with_same_kernel(asked.commit, asked.kernel),
+    WhatMatters: lambda git, asked: git.kernels.mattering(git.wanted, asked.old, asked.new),
+    KeptKernels: lambda git, asked: git.kernels.kept(git.wanted, asked.compilers),
+    ChangedEnd: lambda git, asked: changed_end(
+        git.repository, asked.kind, asked.commit, asked.end, first_parent=git.wanted.first_parent
+    ),
+    LeftInRange: lambda git, asked: git.bisect.in_range(),
+}
+
+
+@dataclass(slots=True)
+class Bisection:
+    """The part of a bisection that one process does."""
+
+    scope: Scope
+    store: Store
+    git: GitSide
+    equipment: Equipment
+    tell: Listener
+    _shown: GitState | None = field(default=None, init=False)
+    _chose_by: SearchFacts | None = field(default=None, init=False)
+
+    def run(self) -> Done:
+        """Go on until the aim is reached.
+
+        Raises :class:`bisector.core.errors.EndsDoNotReproduce` if there is nothing to bisect, :class:`InfraError` if an
+        infrastructure error persists. Everything measured is in the store either way.
+        """
+        recorded = partial(Recorded.of, self.scope, self.store)
+        loop = Loop(self.store, self.equipment, self.tell, recorded, self._step, self._answer, self._complete)
+        return loop.run()
+
+    def _step(self, recorded: Recorded, transient: Transient) -> Instruction:
+        return step(BisectState(self.scope, recorded, transient, self._shown, self._chose_by))
+
+    def _answer(self, question: Question[object]) -> object:
+        if isinstance(question, ShowGit):
+            for event in question.tell:
+                self.tell(event)
+            self._shown = self.git.show(question)
+            write_atomically(self.scope.run_dir / GIT_LOG, self.git.log().encode())
+            return self._shown
+        return self.equipment.executor.compilers() if isinstance(question, Installed) else self.git.answer(question)
+
+    def _complete(self, recorded: Recorded, submit: Submit) -> Request:
+        """The request of a submission, with the rule by which its last run may end early."""
+        if submit.because is not None:
+            self._chose_by = submit.because
+        request, run_dir = submit.request, self.scope.run_dir
+        if not isinstance(request, TrialRequest):
+            return request
+        judging, rule = recorded.on(submit.host).judging, None
+        if submit.may_stop_early:
+            rule = stop_rule(judging, run_dir, request.fill)
+        elif submit.alike:
+            rule = rule_alike(judging, run_dir, request.commit.sha)
+        elif submit.clear_of:
+            rule = rule_clear_of(judging, run_dir, submit.clear_of)
+        return replace(request, stop=rule)
+
+
+def scope_of(
+    git: GitSide, store: Store, settings: Settings, skips: tuple[str, ...], crew: Crew, *, aim: Aim = Aim.ANSWER
+) -> Scope:
+    """The scope of a process that begins now; a person knows the commits of the hashes ``skips`` to be untestable."""
+    trials = store.trials()
+    weighs = aim is Aim.ANSWER and settings.bisect.strategy is Strategy.BAYES
+    return Scope(
+        wanted=git.wanted,
+        settings=settings,
+        run_dir=store.path.parent,
+        skips=skips,
+        bases=git.bisect.bases,
+        search_range=SearchRange.of(git.repository, git.wanted, settings.bisect.suspects) if weighs else None,
+        forgiven=trials[-1][0] if trials else 0,
+        aim=aim,
+        crew=crew,
+    )
+
+
+# From request to outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +309,6 @@ def range_remarks(repository: Repository, wanted: Range, settings: Settings) -> 
     return remarks(repository, wanted, () if list(suspects) == usual else suspects)
 
 
-@contextmanager
-def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
-    """Remove the run directory if an error is raised before the run has a database."""
-    try:
-        yield
-    except BisectorError:
-        if not run.database.exists():
-            shutil.rmtree(run.path, ignore_errors=True)
-        raise
-
-
 def searched(run: RunDirectory, store: Store) -> tuple[RunHeader, Path]:
     """Return the header and the repository of a run that is a bisection; raises :class:`UserError` for other runs."""
     asked = store.bisection()
@@ -197,23 +338,14 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Me
     if not missing_baselines(settings, store.baselines()):
         return
     clean_up(run, store)
-    of_a_search = (run.path / _BUILD).exists()
+    of_a_search = (run.path / BUILD).exists()
     with (
         Repository.open(place, run_marker=run.path) as repository,
         _process(settings, store, repository, tell, equip=equip, aim=Aim.BASELINES) as bisection,
     ):
         bisection.run()
     if not of_a_search:
-        discard(run.path / _BUILD)
-
-
-def give_time(store: Store, budget_s: float) -> None:
-    """Give a run ``budget_s`` seconds from now on, whatever its budget was; all budgets stay on record.
-
-    The state "stopped" is recorded in the same transaction, so that a later process goes on even if this one is killed.
-    """
-    more = StateChange(now(), State.STOPPED, f"given {units.duration(budget_s)} more", os.getpid())
-    store.add(Budget(budget_s, store.spent_s()), more)
+        discard(run.path / BUILD)
 
 
 def skip(store: Store, expressions: Iterable[str]) -> None:
@@ -269,7 +401,7 @@ def go_on(
         store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
     if outcome.out_of_time:  # as after an interruption, the build directory stays for the process that goes on
         return outcome
-    discard(run.path / _BUILD)
+    discard(run.path / BUILD)
     # If the answer is to be confirmed by another clock, the draft is written after that, since it tells the result.
     if outcome.state is not State.STOPPED:
         if outcome.state is not State.FOUND or settings.bisect.confirm_by is ConfirmBy.NONE:
@@ -291,47 +423,6 @@ def goes_on(store: Store) -> bool:
         return True
     judging = Judging(store.settings, store.trials(), asked.old_sha, asked.new_sha)
     return not set(judging.given_up) <= set(asked.skips)
-
-
-def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """Finish what a process left undone that was killed after it had recorded the answer."""
-    repository = store.bisection().repository
-    discard(run.path / _BUILD)
-    if not (run.path / outbox.DRAFT).exists():
-        outbox.leave_draft(run, store, tell)
-    if repository is not None:
-        let_go(run, repository, tell)
-
-
-def let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
-    """Remove the git references that keep a run's commits; a failure is only told, so that the answer is not lost."""
-    try:
-        with suppress(UserError), Repository.open(path) as repository:  # the repository may have been deleted
-            release(repository, run.path)
-    except InfraError as error:
-        again = f"then {from_record.resume_command(run.path)} removes them"
-        advice = "; ".join(filter(None, (error.hint, again)))
-        tell(Note(f"the repository still has references of this run: {error} ({advice})"))
-
-
-@contextmanager
-def ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
-    """Record the error that stops a bisection, and add to it how to go on; an interrupt is :class:`Interrupted`."""
-    resume = from_record.resume_command(run.path)
-    try:
-        with our_files(run.path):
-            yield
-    except (EndsDoNotReproduce, MetricAbsent) as error:  # a resumed run would fail alike
-        store.set_state(State.FAILED, str(error))
-        raise
-    except KeyboardInterrupt as error:
-        store.set_state(State.STOPPED, "interrupted")
-        raise Interrupted("interrupted; everything measured is kept", f"go on with: {resume}") from error
-    except BisectorError as error:
-        store.set_state(State.STOPPED, str(error))
-        without = f"or without that commit: {resume} --skip {error.skippable[:12]}" if error.skippable else ""
-        error.hint = "\n  ".join(filter(None, (error.hint, f"go on with: {resume}", without)))
-        raise
 
 
 # A second step in the readings of a run: where to bisect for it

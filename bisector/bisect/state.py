@@ -21,12 +21,11 @@ from bisector.git.bisect import Contradiction
 from bisector.git.bisect import Step as Proposal
 from bisector.git.ranges import Range, SearchRange
 from bisector.git.trees import CannotBeHad
+from bisector.search.graph import SearchFacts
 from bisector.search.noise import EarlierSearches
-from bisector.search.readings import SearchFacts as Readings
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
-from bisector.store.comparison import Budget
-from bisector.store.facts import BuildTry, KernelCheck
+from bisector.store.facts import Budget, BuildTry, KernelCheck
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
@@ -285,7 +284,7 @@ class BisectState:
     recorded: Recorded
     transient: Transient = field(default_factory=Transient)
     git: GitState | None = None
-    chose_by: Readings | None = None
+    chose_by: SearchFacts | None = None
     hosts: tuple[str, ...] = ()
     host: str = ""
 

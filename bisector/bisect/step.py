@@ -11,9 +11,8 @@ from dataclasses import replace
 from bisector.analysis.judgement import SoundMeasurement, after_a_row, before_an_answer, judged_run
 from bisector.analysis.quality import thin_tail
 from bisector.analysis.verdicts import changes_of_hosts
-from bisector.bisect import builds, ends
-from bisector.bisect.by_bayes import by_bayes
-from bisector.bisect.by_git import by_git
+from bisector.bisect import ends, failures
+from bisector.bisect.ends import in_time, once
 from bisector.bisect.failures import (
     after_control,
     after_failure,
@@ -28,7 +27,7 @@ from bisector.bisect.failures import (
 )
 from bisector.bisect.state import Aim, BisectState, Unanswered, WhatMatters
 from bisector.bisect.stop_rule import why_whole
-from bisector.bisect.trials import in_time, once
+from bisector.bisect.strategies import by_bayes, by_git
 from bisector.campaign.instructions import (
     Ask,
     Attempt,
@@ -41,10 +40,10 @@ from bisector.campaign.instructions import (
     failed,
     measured,
 )
-from bisector.core.errors import AttemptCancelled, BisectorError
+from bisector.core.errors import BisectorError
 from bisector.core.events import BuildEnded, OnHost, TrialJudged
 from bisector.core.subject import Kernel
-from bisector.core.trial import Trial
+from bisector.core.trial import AttemptCancelled, Trial
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
 from bisector.store.facts import Ended, Ending, NumberedTrial
@@ -58,23 +57,23 @@ def step(facts: BisectState) -> Instruction:
     that is given up.
     """
     now, builders = facts.transient, facts.scope.crew.builders
-    usable = [host for host in now.idle if host not in now.set_aside]
+    usable = [host for host in now.idle if host not in now.excluded]
     at_work = (one.host for one in now.in_flight.values())
-    there = (host for host in (*usable, *sorted(now.paused), *at_work) if host not in now.set_aside)
+    there = (host for host in (*usable, *sorted(now.paused), *at_work) if host not in now.excluded)
     facts = replace(facts, hosts=tuple(host for host in dict.fromkeys(there) if host not in builders))
     try:
         if (first := next(_arrived(facts), None) or _unreported(facts)) is not None:
             return first
         for host in sorted(usable, key=builders.__contains__):
-            of_one = builds.for_builder if host in builders else _next_of_one
+            of_one = failures.for_builder if host in builders else _next_of_one
             if not isinstance(found := of_one(replace(facts, host=host)), Wait):
                 return found
     except Unanswered as missing:
         return Ask(missing.question)
     # Waiting would never end: all hosts that are connected are excluded, and others may never come.
-    set_aside = [host for host in now.set_aside if host in now.idle and host not in builders]
-    if set_aside and not facts.hosts and not facts.in_flight:
-        raise now.set_aside[set_aside[-1]]
+    excluded = [host for host in now.excluded if host in now.idle and host not in builders]
+    if excluded and not facts.hosts and not facts.in_flight:
+        raise now.excluded[excluded[-1]]
     return Wait()
 
 
@@ -100,15 +99,15 @@ def _arrived(facts: BisectState) -> Iterator[Record]:
                 tell = (OnHost(one.news.host, BuildEnded(request.commit)),) if is_build else ()
                 yield Record((Ended(one.id, Ending.CANCELLED),), one, over=True, tell=tell)
             case BuildRequest() as request, _ if _is_build_ahead(facts, one):
-                yield builds.recorded(one, request)
+                yield failures.build_recorded(one, request)
             case _, Failed(error=error):
                 yield _failure(facts, attempts, error)
             case ControlRequest(), Finished():
                 yield control_recorded(facts, attempts)
             case BuildRequest(measured=Kernel() as kernel), Finished() as news:
-                yield builds.checked(facts, one, kernel, news)
+                yield failures.checked(facts, one, kernel, news)
             case BuildRequest() as request, Finished():
-                yield builds.recorded(one, request, is_choice=True)
+                yield failures.build_recorded(one, request, is_choice=True)
             case TrialRequest() as request, Finished(result=Trial() as trial) if _is_searched(facts, request):
                 yield measured(one, trial)
             case TrialRequest() as request, Finished(result=Trial() as trial):
@@ -177,7 +176,7 @@ def _after(facts: BisectState, attempts: Sequence[Attempt]) -> Submit | Notify |
         case _, Failed(error=error):
             return after_failure(facts, attempts, error)
         case BuildRequest(measured=Kernel() as kernel), Finished() as news:
-            raise builds.unlike(facts, attempts[-1], kernel, news)
+            raise failures.unlike(facts, attempts[-1], kernel, news)
         case ControlRequest(), _:
             return after_control(facts, attempts)
     return None
@@ -199,7 +198,7 @@ def _answer(facts: BisectState) -> Instruction:
     # Baselines come last, so that neither their failures nor the end of the budget can cost an answer.
     if (control := _control_before_an_answer(facts)) is not None:
         return control
-    if not isinstance(found := builds.once_more(facts, found), Done):
+    if not isinstance(found := failures.once_more(facts, found), Done):
         return found
     return (ends.measure_baselines(facts) if facts.scope.settings.bisect.baselines else None) or found
 
@@ -218,7 +217,7 @@ def _prepared(facts: BisectState) -> Instruction | None:
     runs = [judged_run(trial) for _, trial in facts.judging.trials if trial.fault is None and trial.runs]
     if found := (
         once(facts, "whole runs", why_whole(facts.judging.objective))
-        or builds.settle_compilers(facts)
+        or failures.settle_compilers(facts)
         or once(facts, "thin tail", thin_tail(facts.judging.objective, runs))
         or _say_what_changed(facts)
         or excluding_host_on_error(facts, ends.measure_both)

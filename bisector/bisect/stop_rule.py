@@ -21,10 +21,10 @@ from bisector.analysis.early_stop import (
     became_fast_s,
     deciding_rates,
     guard_s,
+    most_moved,
 )
 from bisector.analysis.judgement import SoundMeasurement, judged_run
-from bisector.analysis.short_fill import most_moved
-from bisector.analysis.threshold import are_far_apart
+from bisector.analysis.levels import are_far_apart
 from bisector.analysis.verdicts import Judging
 from bisector.core.figures import JobFigures, Run
 from bisector.core.metric import Unit, is_of_split

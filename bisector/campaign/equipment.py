@@ -9,19 +9,13 @@ from bisector.campaign.instructions import Crew
 from bisector.config import Settings
 from bisector.core.events import Listener
 from bisector.core.subject import Commit, Compiler, Kernel, Mattering
-from bisector.executor.at_once import AtOnce, guests_at_once, has_cpu_left
 from bisector.executor.base import Executor
-from bisector.executor.local import local_executor
+from bisector.executor.local import AtOnce, guests_at_once, has_cpu_left, local_executor
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
-from bisector.host import process
-from bisector.host.files import our_files
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.sources import mattering
-from bisector.store.run_files import remove_unfinished
-from bisector.store.rundir import RunDirectory
-from bisector.store.store import Store
 
 # The name, in messages, of the CPU that no guest needs and that builds ahead.
 _BUILDER = "builder"
@@ -90,10 +84,3 @@ def here(settings: Settings, run_dir: Path, repository: Repository, tell: Listen
             return
         with AtOnce(local, guests, *builders) as executor:
             yield Equipment(executor, kernels, crew=Crew(builders=frozenset(builders), guests=guests))
-
-
-def clean_up(run: RunDirectory, store: Store) -> None:
-    """Clean up after a killed process of this run: end what it left running, remove files that are not on record."""
-    process.reap(run.path)
-    with our_files(run.path):
-        remove_unfinished(run.path, store.artifacts())

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from bisector.config import RetryPolicy
-from bisector.core.errors import AttemptFailed, BisectorError
+from bisector.core.errors import BisectorError
 from bisector.core.events import Event, Note
 from bisector.core.subject import Commit
-from bisector.core.trial import Trial
+from bisector.core.trial import AttemptFailed, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import Failed, Finished, Request
-from bisector.search.readings import SearchFacts as Readings
-from bisector.store.comparison import Place
-from bisector.store.facts import Ended, Ending, Fact, InfraFault, NumberedTrial
+from bisector.search.graph import SearchFacts
+from bisector.store.facts import Ended, Ending, Fact, InfraFault, NumberedTrial, Place
 from bisector.trial.runner import TrialRequest
 
 T_co = TypeVar("T_co", covariant=True)
@@ -45,7 +44,7 @@ class Submit:
     may_stop_early: bool = False
     clear_of: tuple[str, ...] = ()
     alike: bool = False
-    because: Readings | None = None
+    because: SearchFacts | None = None
     expected_min: float = 0.0
 
 
@@ -102,7 +101,7 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class ExcludeHost:
     """Exclude a host for the rest of this process because of an error there; other hosts go on."""
 
     host: str
@@ -141,7 +140,7 @@ class Done:
     given_up: tuple[str, ...] = ()
 
 
-Instruction: TypeAlias = Submit | Record | Notify | Pause | Cancel | SetAside | Ask | Wait | Done
+Instruction: TypeAlias = Submit | Record | Notify | Pause | Cancel | ExcludeHost | Ask | Wait | Done
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ class Transient:
     ``idle`` are the hosts that may be given work now, ``paused`` the hosts whose pause is not over. ``arrived`` are
     ended attempts that are not on record yet, ``tasks`` the attempts at each task that is not over, oldest first.
     ``notified`` are the keys of what people were told, ``answers`` the answers by question. A ``cancelled`` submission
-    may still be in flight. ``set_aside`` has the error that excluded each host, and ``failures`` the errors of each
+    may still be in flight. ``excluded`` has the error that excluded each host, and ``failures`` the errors of each
     host's attempts since it last finished one.
     """
 
@@ -182,7 +181,7 @@ class Transient:
     notified: frozenset[str] = frozenset()
     answers: Mapping[Question[object], object] = field(default_factory=dict)
     cancelled: frozenset[int] = frozenset()
-    set_aside: Mapping[str, BisectorError] = field(default_factory=dict)
+    excluded: Mapping[str, BisectorError] = field(default_factory=dict)
     failures: Mapping[str, tuple[BisectorError, ...]] = field(default_factory=dict)
 
 

@@ -16,19 +16,20 @@ from bisector.campaign.instructions import (
     Attempt,
     Cancel,
     Done,
+    ExcludeHost,
     Instruction,
     Notify,
     Pause,
     Question,
     Record,
-    SetAside,
     Submit,
     Transient,
     Wait,
 )
 from bisector.core.deadline import Deadline
-from bisector.core.errors import AttemptCancelled, BisectorError
+from bisector.core.errors import BisectorError
 from bisector.core.events import Event, Listener, Note, OnHost
+from bisector.core.trial import AttemptCancelled
 from bisector.executor.base import (
     BuildRequest,
     ControlRequest,
@@ -102,8 +103,8 @@ class Loop(Generic[Known]):
                 case Cancel(id=id_):
                     self.equipment.executor.cancel(id_)
                     self._change(cancelled=self.transient.cancelled | {id_})
-                case SetAside(host=host, error=error):
-                    self._set_aside(host, error)
+                case ExcludeHost(host=host, error=error):
+                    self._exclude(host, error)
                 case Ask(question=question):
                     self._change(answers={**self.transient.answers, question: self.answer(question)})
                 case Wait():
@@ -188,10 +189,10 @@ class Loop(Generic[Known]):
             failures={**self.transient.failures, news.host: failures},
         )
 
-    def _set_aside(self, host: str, error: BisectorError) -> None:
+    def _exclude(self, host: str, error: BisectorError) -> None:
         """Exclude a host: the tasks whose last attempt was there are forgotten, and chosen anew if still wanted."""
         tasks = {key: one for key, one in self.transient.tasks.items() if one[-1].news.host != host}
-        self._change(tasks=tasks, set_aside={**self.transient.set_aside, host: error})
+        self._change(tasks=tasks, excluded={**self.transient.excluded, host: error})
         self.tell(Note(f"{host} is excluded from this run: {error}"))
 
     def _add(self, record: Record) -> None:

@@ -8,7 +8,7 @@ from typing import Self
 
 from bisector.analysis.judgement import Again, Numbered, Settlement
 from bisector.analysis.verdicts import Judging
-from bisector.campaign.equipment import Equipment, MeasurerFactory, clean_up
+from bisector.campaign.equipment import Equipment, MeasurerFactory
 from bisector.campaign.instructions import (
     Done,
     Instruction,
@@ -19,6 +19,7 @@ from bisector.campaign.instructions import (
     back_off,
     settled,
 )
+from bisector.campaign.life import clean_up
 from bisector.campaign.loop import Loop
 from bisector.config import RetryPolicy, Settings, options
 from bisector.core.errors import UserError
@@ -28,8 +29,7 @@ from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.view import TrialView
 from bisector.store.facts import RunHeader
-from bisector.store.run_files import compared, fingerprint
-from bisector.store.rundir import RunDirectory
+from bisector.store.rundir import RunDirectory, compared, fingerprint
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
@@ -148,7 +148,7 @@ class Single:
     def measure(self, commit: Commit, tell: Listener, equip: MeasurerFactory) -> tuple[TrialView, Judging]:
         """Measure one trial of a commit and record it; return it, and the verdicts by all trials of the store.
 
-        Raises :class:`bisector.core.errors.AttemptFailed` for trouble of the tool or the host, which is recorded, too.
+        Raises :class:`bisector.core.trial.AttemptFailed` for trouble of the tool or the host, which is recorded, too.
         """
         with (
             Repository.open(self.repository, run_marker=self.run.path) as marked,

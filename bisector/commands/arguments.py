@@ -256,7 +256,7 @@ def effective(
     """
 
     def have(since: Since) -> bool:
-        from bisector.doctor.tree import trees_have  # noqa: PLC0415 - `bisector settings` loads no GitPython
+        from bisector.doctor.checks import trees_have  # noqa: PLC0415 - `bisector settings` loads no GitPython
 
         return trees_have(arguments.repo, *revisions)(since)
 

@@ -29,19 +29,18 @@ from bisector.commands.arguments import (
 from bisector.commands.measuring import FAIL_ON, Notice, conclude_comparison, measurers_for
 from bisector.commands.output import note, note_time, warn, write_rows
 from bisector.compare import session
-from bisector.compare.forecast import forecast, forecast_rows
-from bisector.compare.plan import CompareRequest, is_image, planned, warnings
+from bisector.compare.plan import CompareRequest, forecast, forecast_rows, is_image, planned, warnings
 from bisector.config import Settings
 from bisector.config.option_table import rows
 from bisector.config.options import Given
 from bisector.core.setting import Option
 from bisector.doctor.checks import check_workload
 from bisector.executor.local import kernel_builder
-from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
-from bisector.host.load import host_id
+from bisector.git.transfer import bundled
+from bisector.host.identity import host_id
 from bisector.storage.stack import stack_of
-from bisector.store.comparison import Extent
+from bisector.store.facts import Extent
 from bisector.store.rundir import Index
 from bisector.vm.accelerator import could_count
 from bisector.workload.workloads import WORKLOADS, chooser

@@ -8,8 +8,8 @@ from bisector.core import json_document
 from bisector.core.errors import UserError
 from bisector.fleet import hosts
 from bisector.fleet.hosts import HOSTS_FILE
-from bisector.fleet.versions import check_installed
-from bisector.git.mirror import SOURCES, Mirror
+from bisector.fleet.spec import check_installed
+from bisector.git.transfer import SOURCES, Mirror
 from bisector.host import locks
 from bisector.host.files import our_files
 from bisector.host.locks import TurnPurpose
@@ -53,7 +53,7 @@ def add(verbs: Verbs) -> None:
 def status(arguments: argparse.Namespace) -> int:
     """Show the state of each host."""
     from bisector.fleet.status import of_fleet  # noqa: PLC0415 - the code of trials loads slowly
-    from bisector.report.fleet_table import fleet_table  # noqa: PLC0415 - see above
+    from bisector.report.hosts import fleet_table  # noqa: PLC0415 - see above
 
     listed = hosts.load(arguments.hosts)
     if listed.cluster:
@@ -75,7 +75,7 @@ def on_host(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.action == "worker":
         check_installed("a host that measures for another machine")
-        from bisector.fleet.worker import serve  # noqa: PLC0415 - Dask is an extra, and slow to load
+        from bisector.fleet.cluster import serve  # noqa: PLC0415 - Dask is an extra, and slow to load
 
         return serve()
     home = jobs_home()

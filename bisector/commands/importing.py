@@ -22,14 +22,12 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, SideWords, Verdict
 from bisector.git.bisect import check_terms
 from bisector.git.repository import Repository
-from bisector.imported import sheet, trials
-from bisector.imported.sheet import COLUMNS, ImportEntry
-from bisector.imported.trials import ImportedTrial
-from bisector.report.summary import answer
+from bisector.imported import trials
+from bisector.imported.trials import COLUMNS, ImportedTrial, ImportEntry
+from bisector.report.sections import answer
 from bisector.status import from_record
 from bisector.store.facts import RunHeader
-from bisector.store.run_files import remove_unfinished
-from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
+from bisector.store.rundir import Index, IndexEntry, RunDirectory, remove_unfinished, run_name
 from bisector.store.store import Store
 
 _EXAMPLES = f"""\
@@ -143,7 +141,7 @@ def _terms(arguments: argparse.Namespace, settings: Settings) -> SideWords | Non
     for terms in map(SideWords.usual, (*Direction, None)):
         try:
             said = any(entry.verdict in (Verdict.OLD, Verdict.NEW) for entry in _entries(arguments, terms))
-        except sheet.UnknownWord as error:
+        except trials.UnknownWord as error:
             unknown.append(error)
         else:
             return terms if said else None
@@ -167,16 +165,16 @@ def _entries(arguments: argparse.Namespace, terms: SideWords) -> tuple[ImportEnt
             raise UserError(
                 f"--index and {what} do not go together", "the index names the files and says what they are of"
             )
-        return sheet.entries(arguments.index, terms, verdicts=arguments.verdicts, only=arguments.only_set)
+        return trials.entries(arguments.index, terms, verdicts=arguments.verdicts, only=arguments.only_set)
     if given := [name for name, value in of_an_index.items() if value is not None]:
         raise UserError(f"{given[0]} goes with --index")
     return (
-        sheet.entry(
+        trials.entry(
             arguments.files,
             arguments.run,
             commit=arguments.commit,
             kernel=arguments.kernel,
-            verdict_=sheet.verdict(arguments.verdict, terms, "--verdict"),
+            verdict_=trials.verdict(arguments.verdict, terms, "--verdict"),
         ),
     )
 

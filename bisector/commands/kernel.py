@@ -11,11 +11,11 @@ from typing import Annotated
 from bisector.commands.arguments import Verbs, add_group, add_run_dir, add_settings, add_verb, effective, write_json
 from bisector.commands.output import note, save, write_document, write_rows
 from bisector.core import resources
-from bisector.core.errors import KernelFault, UserError
-from bisector.core.json_document import ABSENT, Absent, JsonObject
-from bisector.core.json_keys import FLAT
+from bisector.core.errors import UserError
+from bisector.core.json_document import ABSENT, FLAT, Absent, JsonObject
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel
+from bisector.core.trial import KernelFault
 from bisector.doctor import checks
 from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository

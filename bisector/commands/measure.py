@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bisector.bisect import session
 from bisector.bisect.session import next_step
+from bisector.campaign import life
 from bisector.campaign.equipment import MeasurerFactory
 from bisector.campaign.single import Single, settings_for
 from bisector.commands.arguments import (
@@ -34,23 +35,21 @@ from bisector.commands.measuring import (
 )
 from bisector.commands.output import note, note_time, warn, write, write_rows
 from bisector.compare import session as comparing
-from bisector.compare.by_host import confirm
 from bisector.config.option_table import rows
 from bisector.core.errors import UserError
 from bisector.core.verdict import State, Verdict
 from bisector.doctor import checks
-from bisector.doctor.tree import check_tree
-from bisector.git.bundle import bundled
+from bisector.doctor.checks import check_tree
 from bisector.git.repository import Repository
+from bisector.git.transfer import bundled
 from bisector.host import process
 from bisector.host.files import discard
 from bisector.plan.forecast import reach_from
 from bisector.report.display import display_for
-from bisector.report.figures import baseline_facts
+from bisector.report.table import baseline_facts
 from bisector.status import from_record
 from bisector.status.view import MeasuredCommit
-from bisector.store.run_files import fingerprint, keep_inputs
-from bisector.store.rundir import RunDirectory, single_commit_directory
+from bisector.store.rundir import RunDirectory, fingerprint, keep_inputs, single_commit_directory
 from bisector.store.store import Store
 
 _START_EXAMPLES = """\
@@ -173,7 +172,7 @@ def resume(arguments: argparse.Namespace) -> int:
         if arguments.skip:
             session.skip(store, arguments.skip)
         if arguments.budget is not None:
-            session.give_time(store, arguments.budget)
+            life.give_time(store, arguments.budget)
             if not arguments.quiet and (case := from_record.case_of(store)) is not None:
                 note(f"bisector: {reach_from(case, arguments.budget).sentence}")
         equip = measurers_for(hosts := arguments.hosts or run.hosts)
@@ -247,7 +246,7 @@ def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, e
     with display_for(sys.stdout, quiet=quiet) as display:
         outcome = session.go_on(run, store, display, equip)
         if outcome.state is State.FOUND:
-            confirm(run, store, display, equip)
+            comparing.confirm(run, store, display, equip)
         display.conclude(from_record.view(run, store))
     notice.answer, notice.exit_code = outcome.message, _EXIT_CODES[outcome.state]
     return notice.exit_code
@@ -260,9 +259,9 @@ def _show_end(run: RunDirectory, store: Store, hosts: Path | None, *, quiet: boo
         if view.host_clock is not None and view.host_clock.is_due:
             equip = measurers_for(hosts or run.hosts)
             run.remember_hosts(hosts)
-            confirm(run, store, display, equip)
+            comparing.confirm(run, store, display, equip)
             view = from_record.view(run, store)
         if not is_over:
-            session.after_the_answer(run, store, display)
+            comparing.after_the_answer(run, store, display)
         display.conclude(view)
     return _EXIT_CODES.get(view.state, 1)

@@ -18,18 +18,17 @@ from bisector.commands.show import show_comparison, show_measured
 from bisector.compare import session
 from bisector.core.errors import BisectorError, InfraError, Interrupted, UserError
 from bisector.core.verdict import State
-from bisector.executor.at_once import guests_at_once
-from bisector.executor.local import kernel_builder
+from bisector.executor.local import guests_at_once, kernel_builder
 from bisector.git.ranges import graph_of_range
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
 from bisector.host import process
-from bisector.host.load import host_id
+from bisector.host.identity import host_id
 from bisector.plan.experience import experience
 from bisector.plan.forecast import Forecast, ForecastRequest, forecast
 from bisector.report.display import display_for
 from bisector.status.blocks import Blocks, result_of
-from bisector.store.comparison import Plan
+from bisector.store.facts import Plan
 from bisector.store.rundir import Index, RunDirectory
 from bisector.store.store import Store
 from bisector.vm.accelerator import could_count

@@ -11,14 +11,11 @@ from bisector.commands.output import note, save, show_blocks, write
 from bisector.core import units
 from bisector.core.errors import BisectorError, UserError
 from bisector.fleet.hosts import load
-from bisector.host import systemd
 from bisector.nightly import night, plan, timer
-from bisector.nightly.documents import History, OneNight
-from bisector.nightly.job_run import Mailer, NightContext
+from bisector.nightly.night import Mailer, NightContext
 from bisector.nightly.plan import NightPlan
 from bisector.nightly.timer import Timer, check_for_root
-from bisector.nightly.trend import trend_blocks, trends
-from bisector.nightly.trend_plot import NightsPlot
+from bisector.nightly.trend import History, NightsPlot, OneNight, trend_blocks, trends
 from bisector.report.display import display_for
 from bisector.report.drawing import Picture, draw
 from bisector.store.log import DATABASE
@@ -162,27 +159,27 @@ def history(arguments: argparse.Namespace) -> int:
 def _install_timer(wanted: Timer) -> int:
     if wanted.system:
         check_for_root(wanted)
-    if not systemd.runs():
+    if not timer.systemd_runs():
         note("systemd does not run here; this is the line for cron (crontab -e):")
         write(f"{wanted.crontab()}\n")
         return 0
-    for path in timer.write(wanted, systemd.directory(system=wanted.system)):
+    for path in timer.write(wanted, timer.directory(system=wanted.system)):
         write(f"{path}\n")
-    systemd.systemctl("daemon-reload", system=wanted.system)
-    systemd.systemctl("enable", "--now", f"{timer.NAME}.timer", system=wanted.system)
+    timer.systemctl("daemon-reload", system=wanted.system)
+    timer.systemctl("enable", "--now", f"{timer.NAME}.timer", system=wanted.system)
     if not wanted.system:
         note("nights begin only while you are logged in, unless: loginctl enable-linger")
     return 0
 
 
 def _remove_timer(*, system: bool) -> int:
-    where = systemd.directory(system=system)
+    where = timer.directory(system=system)
     if not any((where / f"{timer.NAME}.{kind}").exists() for kind in ("timer", "service")):
         raise UserError(f"bisector has no timer in {where}", "with --system: that of the system")
-    if systemd.runs():
-        systemd.systemctl("disable", "--now", f"{timer.NAME}.timer", system=system)
+    if timer.systemd_runs():
+        timer.systemctl("disable", "--now", f"{timer.NAME}.timer", system=system)
     for path in timer.remove(where):
         write(f"removed {path}\n")
-    if systemd.runs():
-        systemd.systemctl("daemon-reload", system=system)
+    if timer.systemd_runs():
+        timer.systemctl("daemon-reload", system=system)
     return 0

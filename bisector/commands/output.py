@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
+from bisector.core.deadline import GuestTime
 from bisector.core.errors import Finding, InfraError, UserError
-from bisector.core.guest_time import GuestTime
-from bisector.core.printable import clean, clean_lines
+from bisector.core.printable import clean, clean_lines, silence
 from bisector.host import locks
 from bisector.host.locks import TurnPurpose
 from bisector.report.blocks import Block
-from bisector.report.streams import silence
 
 _WIDTH = 120
 _DISTURBED = {

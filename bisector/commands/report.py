@@ -28,18 +28,15 @@ from bisector.core.objective import Objective
 from bisector.core.printable import clean
 from bisector.git.repository import Repository
 from bisector.mail import compose, outbox, smtp
-from bisector.mail.addresses import Proposal, parse, propose
-from bisector.report import comparison, illustrations, reporting
-from bisector.report.before_after import Basis
+from bisector.mail.compose import Proposal, parse, propose
+from bisector.report import comparison, page, reporting, sections
 from bisector.report.blocks import Role
 from bisector.report.comparison import ComparisonReport
 from bisector.report.comparison_plots import plots_of, rows_of
-from bisector.report.curves import curves_of
-from bisector.report.document import Report
+from bisector.report.document import Basis, Report
 from bisector.report.drawing import Picture, Plot, draw, following
-from bisector.report.illustrations import PlotKind
-from bisector.report.sections import page
-from bisector.report.templates import ShownPicture, html, markdown
+from bisector.report.page import PlotKind, ShownPicture, html, markdown
+from bisector.report.plots import curves_of
 from bisector.report.terminal import plain
 from bisector.status.blocks import Blocks, names
 from bisector.store.rundir import RunDirectory
@@ -102,11 +99,11 @@ class Format(StrEnum):
 
 
 RENDERERS: Mapping[Format, Callable[[Report], str]] = {
-    Format.TEXT: lambda report: plain(page(report)),
+    Format.TEXT: lambda report: plain(sections.page(report)),
     Format.MAIL: compose.render,
-    Format.MARKDOWN: lambda report: markdown(page(report)),
+    Format.MARKDOWN: lambda report: markdown(sections.page(report)),
     Format.JSON: json_document.text,
-    Format.HTML: lambda report: html(page(report)),
+    Format.HTML: lambda report: html(sections.page(report)),
 }
 Plots = dict[str, Plot]  # the keys are file names without ending
 
@@ -188,7 +185,7 @@ def _of_bisection(arguments: argparse.Namespace, run: RunDirectory, store: Store
     asked = dict.fromkeys(map(PlotKind, arguments.kind))
     kinds = tuple(asked) or ((PlotKind.CURVES,) if arguments.trial else tuple(PlotKind))
     told, trials = reporting.report(run, store, objective_of(arguments)), tuple(dict.fromkeys(arguments.trial))
-    made = {kind: illustrations.plotted(kind, told, run.path, trials) for kind in kinds}
+    made = {kind: page.plotted(kind, told, run.path, trials) for kind in kinds}
     for complaint in (text for _, complaints in made.values() for text in complaints):
         note(f"bisector: not drawn: {complaint}")
     missing = [kind for kind, (drawn, _) in made.items() if drawn is None]
@@ -273,7 +270,7 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
         return compose.render(outbox.Post(run, store, store.settings.mail).report())
     if plan is None:
         if form is Format.HTML:  # the HTML page shows more of the run than the document has
-            return illustrations.page(reporting.report(run, store, by), run.path)
+            return page.page(reporting.report(run, store, by), run.path)
         return RENDERERS[form](reporting.report(run, store, by))
     blocks = Blocks.of(plan, store)
     made = comparison.report(run, store, blocks)

@@ -10,18 +10,17 @@ from typing import Annotated, Literal
 from bisector.commands.arguments import Verbs, add_verb, objective_of, run_directory, write_json
 from bisector.commands.output import show_blocks, write
 from bisector.core.errors import BisectorError, UserError
-from bisector.core.json_document import JsonObject
-from bisector.core.json_keys import SCHEMA
+from bisector.core.json_document import SCHEMA, JsonObject
 from bisector.core.verdict import State
 from bisector.report import comparison_table
 from bisector.report.blocks import Column, Row, Table
-from bisector.report.summary import footer
+from bisector.report.sections import footer
 from bisector.report.table import run_blocks
 from bisector.status import from_record
 from bisector.status.blocks import Blocks, BlockState
-from bisector.store.comparison import Plan
-from bisector.store.rundir import GIT_LOG, Index, IndexEntry, RunDirectory, state_of
-from bisector.store.store import Store
+from bisector.store.facts import Plan
+from bisector.store.rundir import GIT_LOG, Index, IndexEntry, RunDirectory
+from bisector.store.store import Store, state_of
 
 _STATUS_EXAMPLES = """\
 examples:

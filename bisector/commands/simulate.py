@@ -11,8 +11,7 @@ from bisector.commands.arguments import Verbs, add_verb, count, duration, one_of
 from bisector.commands.output import write_rows
 from bisector.core import units
 from bisector.core.errors import UserError
-from bisector.core.json_document import JsonObject
-from bisector.core.json_keys import FLAT
+from bisector.core.json_document import FLAT, JsonObject
 from bisector.core.verdict import Strategy
 from bisector.git.ranges import Range, check_range, graph_of_range, read_graph
 from bisector.git.repository import Repository
@@ -21,7 +20,7 @@ from bisector.search.noise import Noise, Rates
 from bisector.search.simulate import runs as simulation
 from bisector.search.simulate.runs import Summary, search_for
 from bisector.search.simulate.world import WHOLE_FILLS, Conditions, Durations, usual_durations
-from bisector.storage.filling import FillMode
+from bisector.storage.layer import FillMode
 
 _EXAMPLES = """\
 examples:

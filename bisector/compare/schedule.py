@@ -24,11 +24,11 @@ from bisector.campaign.instructions import (
     Attempt,
     Crew,
     Done,
+    ExcludeHost,
     Instruction,
     Notify,
     Pause,
     Record,
-    SetAside,
     Submit,
     Transient,
     Wait,
@@ -37,17 +37,26 @@ from bisector.campaign.instructions import (
     settled,
 )
 from bisector.core import units
-from bisector.core.errors import AttemptFailed, BisectorError, TrialRefused, UserError
+from bisector.core.errors import BisectorError, UserError
 from bisector.core.events import Event, Note, Planned, TrialJudged
 from bisector.core.subject import Cell, Compiler
-from bisector.core.trial import Fault, Stage
+from bisector.core.trial import AttemptFailed, Fault, Stage, TrialRefused
 from bisector.core.verdict import SideWords, State, Verdict
 from bisector.executor.base import BuildRequest, Finished
-from bisector.status.blocks import BUILT_IN, Blocks, BlockState, judged, names
-from bisector.status.progress import block_s, blocks_left, comparable, complete, effects
-from bisector.store.comparison import Arm, Block, Budget, Place, Placed
-from bisector.store.facts import BuildTry, Compilers, Ended, Ending
-from bisector.store.run_files import TRIALS
+from bisector.status.blocks import (
+    BUILT_IN,
+    Blocks,
+    BlockState,
+    block_s,
+    blocks_left,
+    comparable,
+    complete,
+    effects,
+    judged,
+    names,
+)
+from bisector.store.facts import Arm, Block, Budget, BuildTry, Compilers, Ended, Ending, Place, Placed
+from bisector.store.rundir import TRIALS
 from bisector.trial.runner import TrialRequest
 from bisector.workload.base import MOST_SEED
 
@@ -101,13 +110,13 @@ class CompareState:
         """The hosts that can measure: idle, in a pause or at work; not excluded, and not only building."""
         at_work = {one.host for one in self.in_flight}
         known = {*self.transient.idle, *self.transient.paused, *at_work}
-        return frozenset(known - {*self.transient.set_aside} - self.crew.builders)
+        return frozenset(known - {*self.transient.excluded} - self.crew.builders)
 
     @property
     def ready(self) -> list[str]:
         """The hosts that can be given work, builders first; an idle host may have results that have not arrived yet."""
         at_work = Counter(one.host for one in self.in_flight)
-        usable = (one for one in self.transient.idle if one not in self.transient.set_aside)
+        usable = (one for one in self.transient.idle if one not in self.transient.excluded)
         return sorted(
             (one for one in usable if at_work[one] < self.crew.guests), key=lambda one: one not in self.crew.builders
         )
@@ -141,8 +150,8 @@ def step(facts: CompareState) -> Instruction:
                     return told
             case found:
                 return found
-    if not (ends or facts.in_flight or facts.transient.paused or facts.there) and facts.transient.set_aside:
-        raise tuple(facts.transient.set_aside.values())[-1]
+    if not (ends or facts.in_flight or facts.transient.paused or facts.there) and facts.transient.excluded:
+        raise tuple(facts.transient.excluded.values())[-1]
     return ends[-1] if ends else Wait()
 
 
@@ -196,7 +205,7 @@ def _told_of(facts: CompareState, one: Placed) -> Iterator[Event]:
         yield Note(f"block {block.n} does not count and is begun anew: {blocks.why(block)}")
 
 
-def _after_failure(facts: CompareState) -> Pause | SetAside | None:
+def _after_failure(facts: CompareState) -> Pause | ExcludeHost | None:
     """What follows a failed attempt: a pause, each longer than the one before, and finally the host is excluded.
 
     Raises the attempt's error if this is the last host, or if other hosts would fail alike.
@@ -208,7 +217,7 @@ def _after_failure(facts: CompareState) -> Pause | SetAside | None:
         error = raised if last is None else _named(facts, last.submit, raised)
         if isinstance(error, TrialRefused) or facts.there <= {facts.host}:
             raise error from None
-        return SetAside(facts.host, error)
+        return ExcludeHost(facts.host, error)
 
 
 def _named(facts: CompareState, submit: Submit, error: BisectorError) -> BisectorError:

@@ -1,39 +1,51 @@
-"""The life of a comparison from request to outcome, for ``compare`` and ``resume``."""
+"""The life of a comparison from request to outcome, also of one that confirms a search by the host's clock.
 
+For such a confirmation, the commit that a search in counted time has found is compared with its parent. The comparison
+has a directory below the run's, so that it is resumed, shown and reset like any other; it is not listed, since a list
+with two runs for one question would not show which has the answer. Whatever its outcome, the answer stays, and the
+outcome is told beside it (:mod:`bisector.status.from_record`).
+"""
+
+import json
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.bisect import session as bisection
-from bisector.bisect.session import ends_recorded, gone_if_nothing_began, let_go
-from bisector.campaign.equipment import Equipment, MeasurerFactory, clean_up
+from bisector.campaign import life
+from bisector.campaign.equipment import Equipment, MeasurerFactory
 from bisector.campaign.instructions import Done, Instruction, Submit, Transient
+from bisector.campaign.life import BUILD, clean_up, ends_recorded, gone_if_nothing_began, let_go
 from bisector.campaign.loop import Loop
 from bisector.compare.plan import CompareRequest, planned
 from bisector.compare.schedule import CompareState, step
-from bisector.core.errors import Finding, InfraError, UserError
+from bisector.config import COUNTED_FRAGMENT, ConfirmBy, GuestClock, Settings, options
+from bisector.core.errors import Finding, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
+from bisector.core.setting import AUTO
 from bisector.core.subject import Compiler
 from bisector.core.verdict import State
 from bisector.doctor import checks as preflight
 from bisector.executor.base import Executor, Request
-from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
-from bisector.git.worktrees import hold
+from bisector.git.source_tree import hold
+from bisector.git.transfer import bundled
 from bisector.host.files import discard, inside, remove_abandoned
 from bisector.kernel.toolchain import check_unchanged
-from bisector.status.blocks import Blocks, BlockState, first_kernel
+from bisector.mail import outbox
+from bisector.report.reporting import fragment_name
+from bisector.status import from_record
+from bisector.status.blocks import Blocks, BlockState, first_kernel, left_s
 from bisector.status.conclusion import CONFIG_ARTIFACT
-from bisector.status.progress import left_s
-from bisector.store.comparison import Budget, Plan
-from bisector.store.facts import RunHeader
-from bisector.store.run_files import keep_files, keep_inputs
-from bisector.store.rundir import Index, IndexEntry, RunDirectory, run_name
+from bisector.status.view import HostClock
+from bisector.storage.disks import DISKS, EXTRA_DISK, Bus
+from bisector.store.facts import Budget, Extent, Plan, RunHeader
+from bisector.store.rundir import Index, IndexEntry, RunDirectory, keep_files, keep_inputs, run_name
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
-_BUILD = "build"
+_OF_COUNTED = frozenset((COUNTED_FRAGMENT, *(one for bus in Bus if bus.in_guest for one in bus.fragments)))
 
 
 @contextmanager
@@ -95,7 +107,7 @@ def give_time(run: RunDirectory, store: Store, budget_s: float) -> None:
             f"{run.path} has measured what was asked for: {last.message}",
             "bisector report shows it; more blocks are another comparison: bisector compare, with a larger --runs",
         )
-    bisection.give_time(store, budget_s)
+    life.give_time(store, budget_s)
 
 
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactory) -> Done:
@@ -126,7 +138,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactor
             if done.given_up:
                 raise InfraError("; ".join(done.given_up), "bisector doctor")
         store.set_state(done.state, done.message)
-    discard(run.path / _BUILD)
+    discard(run.path / BUILD)
     if not Blocks.of(plan, store).unbuilt:
         let_go(run, place, tell)
     return done
@@ -135,7 +147,7 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactor
 def after_the_end(run: RunDirectory, store: Store, tell: Listener) -> None:
     """Finish what a process left undone that was killed after it had recorded the outcome."""
     _, place = plan_of(store)
-    discard(run.path / _BUILD)
+    discard(run.path / BUILD)
     let_go(run, place, tell)
 
 
@@ -211,3 +223,99 @@ def _tell_what_is_tried_again(before: Blocks, tell: Listener) -> None:
         for why in dict.fromkeys(before.absent(setup, arm) for setup in setups):
             if why and why not in still:
                 tell(Note(f"{one.name} is tried again: {why}"))
+
+
+# Confirmation of a search by the host's clock
+
+
+def settings_by_host(counted: Settings) -> Settings:
+    """Return the settings of a run in counted time, changed for the host's clock.
+
+    CPUs, accelerator, guests and disks get the defaults of the host's clock, since their values in counted time were
+    required by that clock rather than chosen by a person.
+    """
+    own = {f"storage.{name}": disk for name, disk in counted.storage.disks.items() if disk.guest.bus.in_guest}
+    usual = {name: DISKS.get(name.removeprefix("storage."), EXTRA_DISK).memory_latency_s for name in own}
+    names = {name: fragment_name(Path(name)) if "/" in name else name for name in counted.kernel.fragments}
+    values = {
+        **json.loads(options.to_json(counted)),
+        "bisect.confirm_by": ConfirmBy.NONE,
+        "bisect.least_effect": AUTO,
+        "machine.clock": GuestClock.HOST,
+        "machine.vcpus": AUTO,
+        "machine.guests": AUTO,
+        "machine.accelerator": AUTO,
+        **{f"{name}.bus": AUTO for name in own},
+        **{f"{name}.latency": AUTO for name, disk in own.items() if disk.latency_s == usual[name]},
+        # By their original names: the file name of a copy of a copy would have two numbers, and be unknown.
+        "kernel.fragments": [path if "/" in name else name for path, name in names.items() if name not in _OF_COUNTED],
+    }
+    return options.from_json(json.dumps(values))
+
+
+def confirm(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactory) -> None:
+    """Measure what is left of the confirmation of a locked run that has its answer, then finish that run.
+
+    A failure is told and not raised, except :class:`Interrupted`. Does nothing if no confirmation is asked for.
+    """
+    if store.settings.bisect.confirm_by is ConfirmBy.NONE:
+        return
+    clock, resume = from_record.view(run, store).host_clock, from_record.resume_command(run.path)
+    try:
+        if clock is not None and clock.is_due:
+            tell(Note(clock.plan))
+            with _opened(run, store, clock, tell) as (own, own_store):
+                go_on(own, own_store, tell, equip)
+    except Interrupted as error:
+        raise Interrupted(
+            "interrupted; the answer and everything measured are kept", f"go on with: {resume}"
+        ) from error
+    except (InfraError, UserError) as error:
+        tell(Note(f"the answer stands; by the host's clock it could not be measured: {error}; {resume} tries again"))
+    after_the_answer(run, store, tell)
+
+
+@contextmanager
+def _opened(run: RunDirectory, store: Store, clock: HostClock, tell: Listener) -> Iterator[tuple[RunDirectory, Store]]:
+    """Open the comparison of an earlier process, or begin a new one; it is locked until the context exits."""
+    path = Path(clock.run_dir)
+    if RunDirectory.is_at(path):
+        own = RunDirectory.open(path)
+        with own.lock(), Store.open(own.database) as own_store:
+            yield own, own_store
+        return
+    opened = begun(
+        _asked(store, clock),
+        path,
+        lambda finding: tell(Note(finding.warning)),
+        measures_here=run.hosts is None,
+        listed=False,
+    )
+    with opened as (own, own_store):
+        if run.hosts is not None:
+            own.remember_hosts(run.hosts)
+        yield own, own_store
+
+
+def _asked(store: Store, clock: HostClock) -> CompareRequest:
+    """The request: the parent is the first arm; it asks for the pairs that the change needs, within the time left."""
+    row = store.bisection()
+    if row.repository is None or clock.parent is None or clock.needed is None:
+        raise RuntimeError(f"nothing to confirm: {clock.sentence}")
+    budget = next(reversed(store.facts(Budget)), None)
+    left_s = None if budget is None else budget.end_s - store.spent_s()
+    if left_s is not None and left_s <= 0:
+        raise UserError("the budget of the search is spent", "a comparison of its own: bisector compare")
+    settings = settings_by_host(store.settings)
+    extent = Extent(secrets.randbits(32), clock.needed, budget_s=left_s, delta=settings.bisect.least_effect)
+    return CompareRequest(row.repository, (clock.parent.short, clock.first.short), (settings,), extent)
+
+
+def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
+    """Finish what a process left undone that was killed after it had recorded the answer."""
+    repository = store.bisection().repository
+    discard(run.path / BUILD)
+    if not (run.path / outbox.DRAFT).exists():
+        outbox.leave_draft(run, store, tell)
+    if repository is not None:
+        let_go(run, repository, tell)

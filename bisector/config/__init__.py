@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from bisector.config.forms import DISK_PLACE, FRAGMENT_NAMES, METRIC, TERMS, THRESHOLD, NotAuto
-from bisector.core.guest_time import BY_THE_HOST, GuestTime
+from bisector.core.deadline import BY_THE_HOST, GuestTime
 from bisector.core.objective import Objective
 from bisector.core.setting import (
     AUTO,
@@ -32,8 +32,7 @@ from bisector.core.setting import (
 from bisector.core.subject import Setup
 from bisector.core.verdict import Direction, SideWords, Strategy
 from bisector.storage.disks import Brd, Bus, GuestDisk, MemoryDisk, NullBlk
-from bisector.storage.filling import FillMode
-from bisector.storage.layer import Feature, Files, Since
+from bisector.storage.layer import Feature, Files, FillMode, Since
 from bisector.storage.stack import STACK, Stack
 from bisector.workload.base import Workload
 from bisector.workload.fio.fio import Fio

@@ -22,8 +22,7 @@ from bisector.core.metric import is_of_split, short
 from bisector.core.setting import AUTO, Problem, options_of
 from bisector.core.units import duration_text, size_text
 from bisector.storage.disks import Bus
-from bisector.storage.layer import CACHE_PREFIX, Capacity
-from bisector.storage.layers import LAYERS
+from bisector.storage.layer import CACHE_PREFIX, LAYERS, Capacity
 from bisector.storage.stack import Stack, unknown_disk
 from bisector.workload.base import INSTRUCTIONS
 

@@ -26,7 +26,7 @@ from bisector.config import (
 from bisector.core.errors import UserError
 from bisector.core.setting import AUTO, Option, options_of
 from bisector.storage.disks import DISKS, EXTRA_DISK, GuestDisk, objection_to
-from bisector.storage.layers import LAYERS
+from bisector.storage.layer import LAYERS
 from bisector.storage.stack import Stack
 from bisector.workload.workloads import WORKLOADS
 

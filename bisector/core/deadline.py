@@ -1,4 +1,4 @@
-"""Waiting with a limit, and trying again; the only user of tenacity.
+"""Time: waiting with a limit and trying again, which tenacity does for this module alone; and the guest's clock.
 
 A :class:`Deadline` is a moment by which something must have happened, and the name of what is waited for. An action
 that may soon succeed is tried again (:func:`retried`): a mirror, a remote, a mail server that is busy.
@@ -7,11 +7,18 @@ that may soon succeed is tried again (:func:`retried`): a mirror, a remote, a ma
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self, TypeVar
+from typing import Annotated, Literal, Protocol, Self, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt
 
 T = TypeVar("T")
+
+_INSTRUCTIONS_PER_S = 120e6  # executed by an emulated guest, measured on a core of an Intel Xeon
+_NS_PER_S = 1e9
+_COUNTED_INSTEAD = (
+    "guests are emulated here, as fast as this host is at the time; --clock instructions gives the same figures each"
+    " time, and sees nothing of caches, branch prediction or contention of CPUs"
+)
 
 
 def awake_s() -> float:
@@ -164,3 +171,45 @@ def retried(
         reraise=True,
     )
     return again(attempt)
+
+
+# The guest's clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestTime:
+    """The guests' clock."""
+
+    kind: Annotated[Literal["host", "instructions"], "the host's clock, or the instructions that the guest executes"]
+    instruction_ns: Annotated[int | None, "ns that each instruction takes; `null` by the host's clock"] = None
+
+    @property
+    def warning(self) -> str:
+        """What figures do not show with this clock (docs/counted.md); empty for the host's clock."""
+        if self.instruction_ns is None:
+            return ""
+        return (
+            f"the guests' clock counts instructions, {self.instruction_ns} ns each, one as long as the next; a commit"
+            " that is slow because of caches, branch prediction or contention of CPUs is not seen"
+        )
+
+    def note(self, *, could_count: bool) -> str:
+        """The note before a clock is chosen; ``could_count``: emulated guests use the host's clock, and could count."""
+        return self.warning or (_COUNTED_INSTEAD if could_count else "")
+
+    @property
+    def sentence(self) -> str:
+        """The warning as a sentence of a text."""
+        return f"{self.warning[:1].upper()}{self.warning[1:]}." if self.warning else ""
+
+    def most_host_s(self, guest_s: float) -> float:
+        """The most host seconds that a guest's ``guest_s`` seconds take: those of a guest that is never idle.
+
+        Idling takes no time on the host.
+        """
+        if self.instruction_ns is None:
+            return guest_s
+        return guest_s * _NS_PER_S / self.instruction_ns / _INSTRUCTIONS_PER_S
+
+
+BY_THE_HOST = GuestTime(kind="host")

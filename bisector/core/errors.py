@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from bisector.core.printable import clean
-from bisector.core.trial import Fault, FaultKind, Stage, Trial
-
 
 class BisectorError(Exception):
     """An error with a sentence for a person and, if there is one, a hint what to type next."""
@@ -46,68 +43,10 @@ class InfraError(BisectorError):
     exit_code = 4
 
 
-class AttemptFailed(InfraError):
-    """A trial ended at a stage, on a host, without a fault of its kernel.
-
-    ``trial`` has the facts until then, without a fault; None if it was not a trial, or had not begun.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        hint: str = "",
-        stage: Stage = Stage.CHECKOUT,
-        host: str = "",
-        trial: Trial | None = None,
-    ) -> None:
-        super().__init__(message, hint)
-        self.stage = stage
-        self.host = host
-        self.trial = trial
-
-
-class AttemptCancelled(AttemptFailed):
-    """A trial whose result is no longer needed was ended; this says nothing about its commit or its host."""
-
-
-class TrialRefused(UserError):
-    """A trial found the input at fault; ``trial`` has the facts until then, without a fault."""
-
-    def __init__(self, message: str, hint: str = "", trial: Trial | None = None) -> None:
-        super().__init__(message, hint)
-        self.trial = trial
-
-
 class Interrupted(BisectorError):
     """The user or the system asked bisector to stop; everything measured so far is on disk."""
 
     exit_code = 130
-
-
-class KernelFault(BisectorError):
-    """The kernel under test cannot be judged: it does not build, boot or survive the workload.
-
-    ``reason`` and ``tail`` are often the kernel's own words, and are recorded: so they are cleaned here.
-    """
-
-    exit_code = 4
-
-    def __init__(
-        self, stage: Stage, kind: FaultKind, reason: str, tail: tuple[str, ...] = (), cached: bool = False
-    ) -> None:
-        reason, tail = clean(reason), tuple(map(clean, tail))
-        super().__init__(reason)
-        self.args = (stage, kind, reason, tail, cached)
-        self.stage = stage
-        self.kind = kind
-        self.reason = reason
-        self.tail = tail
-        self.cached = cached
-
-    @property
-    def fault(self) -> Fault:
-        """The record of this error for the facts of a trial."""
-        return Fault(self.stage, self.kind, self.reason, self.tail, self.cached)
 
 
 class Grade(StrEnum):

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from bisector.core.errors import Finding, Grade
-from bisector.core.json_document import JsonObject
-from bisector.core.json_keys import SCHEMA
+from bisector.core.json_document import SCHEMA, JsonObject
 
 
 class Examination(JsonObject, frozen=True, kw_only=True):

@@ -1,10 +1,36 @@
-"""The figures of one run, as frozen records; units are in the names. Conclusions are drawn elsewhere."""
+"""The figures of one run, as frozen records, with units in the names. Conclusions are drawn elsewhere."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from bisector.core.json_keys import PAIRS
+from bisector.core.json_document import PAIRS
+from bisector.core.metric import LatencyKind
+
+_ROUND_MARK = "@"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskQueue:
+    """How the guest's kernel queued the requests of a disk (Documentation/ABI/stable/sysfs-block)."""
+
+    disk: Annotated[str, "name of the disk"]
+    bus: Annotated[str, "how the guest sees it: `virtio`, `scsi`, `sata`, `nvme`, `null_blk` or `brd`"]
+    scheduler: Annotated[str, "I/O scheduler, `none` without one; empty where the kernel does not tell"]
+    read_ahead_kb: Annotated[int | None, "read-ahead, KiB; `null` where the kernel does not tell"]
+    nr_requests: Annotated[int | None, "requests that its queue holds; `null` where the kernel does not tell"]
+    wbt_lat_usec: Annotated[
+        int | None,
+        "read latency in microseconds from which on buffered writes are throttled, 0 for never; `null` for a kernel "
+        "that does not throttle them",
+    ]
+
+    @property
+    def text(self) -> str:
+        """All known properties of the queue, for a person."""
+        values = ((name, getattr(self, name)) for name in ("read_ahead_kb", "nr_requests", "wbt_lat_usec"))
+        known = (f"{name} {value}" for name, value in values if value is not None)
+        return ", ".join((self.bus, f"scheduler {self.scheduler or 'unknown'}", *known))
 
 
 class StopReason(StrEnum):
@@ -13,15 +39,6 @@ class StopReason(StrEnum):
     ABOVE = "above"
     NOT_ABOVE = "not above"
     SETTLED = "settled"  # a run that fills a cache: the cache was full, and its figures held still
-
-
-class LatencyKind(StrEnum):
-    """What fio times (fio(1)): an I/O until its submission, from there to its completion, and both; and syncs."""
-
-    SUBMISSION = "slat"
-    COMPLETION = "clat"
-    TOTAL = "lat"
-    SYNC = "sync"  # fsync(2), fdatasync(2), sync_file_range(2): of the whole job, recorded with each of its directions
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +185,6 @@ class EarlyStop:
         "by what factor at least, moment by moment, with a margin for chance; on average where it is its own commit; "
         "`null` without one",
     ] = None
-
-
-_ROUND_MARK = "@"
 
 
 def round_name(phase: str, number: int) -> str:

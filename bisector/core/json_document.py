@@ -12,17 +12,33 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET as ABSENT
 from msgspec import UnsetType as Absent
 
-from bisector.core.json_keys import FLAT, PAIRS, Key, Marker
-
 __all__ = ["ABSENT", "Absent", "JsonObject", "members", "parsed", "plain", "text"]
 
+SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new keys may come at any time"
 Document = TypeVar("Document", bound="JsonObject")
+
+
+class Marker(Enum):
+    """How the object of an attribute appears in the document."""
+
+    FLAT = "the keys of the object stand in place of the attribute's own; each is null where there is no object"
+    PAIRS = "pairs of a name and a value are an object"
+
+
+FLAT: Final = Marker.FLAT
+PAIRS: Final = Marker.PAIRS
+
+
+class Key(NamedTuple):
+    """The key of an attribute, beside its type, if it is not the attribute's name."""
+
+    name: str
 
 
 class JsonObject(msgspec.Struct, frozen=True, kw_only=True):

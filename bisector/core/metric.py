@@ -16,7 +16,16 @@ from functools import cache
 
 from bisector.core import units
 from bisector.core.errors import UserError
-from bisector.core.figures import LatencyKind
+
+
+class LatencyKind(StrEnum):
+    """What fio times (fio(1)): an I/O until its submission, from there to its completion, and both; and syncs."""
+
+    SUBMISSION = "slat"
+    COMPLETION = "clat"
+    TOTAL = "lat"
+    SYNC = "sync"  # fsync(2), fdatasync(2), sync_file_range(2): of the whole job, recorded with each of its directions
+
 
 # "mixed" is for all I/O together, if fio is told to report one figure for it (unified_rw_reporting=mixed).
 DIRECTIONS = ("read", "write", "trim", "mixed")

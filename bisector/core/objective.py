@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import JobFigures, LatencyKind, Run, run_words
-from bisector.core.json_keys import Key
+from bisector.core.figures import JobFigures, Run, run_words
+from bisector.core.json_document import Key
 from bisector.core.metric import (
     DIRECTIONS,
     SETTLED_AFTER,
     SYNCS,
     Better,
+    LatencyKind,
     Metric,
     Unit,
     Value,

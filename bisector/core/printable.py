@@ -1,11 +1,19 @@
-"""Make text of commits, kernels, guests and mail servers fit to be shown: one printable line of bounded length.
+"""Text that is shown: made fit for it, as one printable line of bounded length, and written to what may be lost.
 
 All text that leaves bisector for a terminal, a log or a letter has passed :func:`clean`, so that no subject line moves
-the cursor, recolours the screen or turns the rest of a line around.
+the cursor, recolours the screen or turns the rest of a line around. A bisection takes hours, and the terminal it was
+started from may be gone long before: only the output may change then.
 """
 
+import io
+import os
 import re
+import signal
+import threading
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TextIO
 
 ELLIPSIS = "…"
 # Fifty rows of a terminal of 80 columns. Longer text was not written for people.
@@ -44,3 +52,85 @@ def _visible(char: str) -> str:
         return " "
     # Format characters (joiners, directions) have no width, so nothing replaces them.
     return "" if unicodedata.category(char) == "Cf" else _REPLACEMENT
+
+
+# Output that may lose its terminal
+
+
+def silence(stream: IO[str]) -> None:
+    """Redirect a stream's descriptor to /dev/null.
+
+    Otherwise Python would fail to flush its buffer at exit, and exit with status 120 (Python's documentation, "Note on
+    SIGPIPE").
+    """
+    with suppress(OSError):  # including io.UnsupportedOperation: a stream without a descriptor needs nothing
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)
+
+
+class LastingStream(io.TextIOBase):
+    """A text stream that falls silent for good at the first write that fails.
+
+    Only ``OSError`` counts as a lost reader (EIO: the terminal is gone; EPIPE: the pipe; ENOSPC: the disk is full).
+    Characters that the stream's encoding lacks are written as ``?``.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self.lost = False
+
+    def write(self, text: str) -> int:
+        """Write and flush, or do nothing once the reader is lost."""
+        if self.lost:
+            return len(text)
+        try:
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                encoding = self._stream.encoding or "ascii"
+                self._stream.write(text.encode(encoding, "replace").decode(encoding))
+            self._stream.flush()
+        except OSError:
+            self.lost = True
+            silence(self._stream)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing, since every write is flushed at once."""
+
+    def isatty(self) -> bool:
+        """Whether the stream is a terminal that has not been lost."""
+        return not self.lost and self._stream.isatty()
+
+    def fileno(self) -> int:
+        """The descriptor of the stream, for its window size."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Always true, even if the reader is lost."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override] # typeshed has an attribute here
+        """The encoding of the stream."""
+        return self._stream.encoding
+
+
+@contextmanager
+def hangup_ignored() -> Iterator[None]:
+    """Ignore SIGHUP, which the closing terminal sends and which would end the process.
+
+    Only the main thread may set signal handlers; in any other thread this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)  # None if it was not set from Python

@@ -53,7 +53,7 @@ def fragment(name: str) -> Path:
 def job(name: str) -> Path:
     """Return one of bisector's fio job files, with its ending or without; raises :class:`UserError` with their names.
 
-    The caller prefers a user's own file of the same name (:mod:`bisector.workload.fio.run`).
+    The caller prefers a user's own file of the same name (:mod:`bisector.workload.fio.fio`).
     """
     complaint = f"there is no fio job file {name}, here or among the tool's own"
     return _one_of(jobs(), name if name.endswith(_JOB) else f"{name}{_JOB}", complaint)

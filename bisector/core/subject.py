@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from bisector.core.json_keys import FLAT
+from bisector.core.json_document import FLAT
 
 _NT_GNU_BUILD_ID = 3  # elf(5)
 _HEADER_BYTES = 12

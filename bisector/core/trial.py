@@ -11,10 +11,26 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
-from bisector.core.figures import EarlyStop, Run
-from bisector.core.json_keys import FLAT
+from bisector.core.errors import BisectorError, InfraError, UserError
+from bisector.core.figures import DiskQueue, EarlyStop, Run
+from bisector.core.json_document import FLAT
+from bisector.core.printable import clean
 from bisector.core.subject import Cell, Commit, Kernel, Setup, Subject
 from bisector.core.verdict import Verdict
+
+HOST_CLOCK = "host"
+# The parts of an era, and their names for people.
+_PARTS = {
+    "accelerator": "accelerator",
+    "qemu": "QEMU",
+    "host_kernel": "host kernel",
+    "cpu": "CPU",
+    "cores": "CPUs",
+    "memory_gib": "GiB of memory",
+    "image": "guest image",
+    "disks": "disks",
+    "clock": "clock",
+}
 
 
 class Stage(StrEnum):
@@ -55,29 +71,6 @@ class Fill(StrEnum):
 
     WHOLE = "whole"
     SHORT = "short"
-
-
-@dataclass(frozen=True, slots=True)
-class DiskQueue:
-    """How the guest's kernel queued the requests of a disk (Documentation/ABI/stable/sysfs-block)."""
-
-    disk: Annotated[str, "name of the disk"]
-    bus: Annotated[str, "how the guest sees it: `virtio`, `scsi`, `sata`, `nvme`, `null_blk` or `brd`"]
-    scheduler: Annotated[str, "I/O scheduler, `none` without one; empty where the kernel does not tell"]
-    read_ahead_kb: Annotated[int | None, "read-ahead, KiB; `null` where the kernel does not tell"]
-    nr_requests: Annotated[int | None, "requests that its queue holds; `null` where the kernel does not tell"]
-    wbt_lat_usec: Annotated[
-        int | None,
-        "read latency in microseconds from which on buffered writes are throttled, 0 for never; `null` for a kernel "
-        "that does not throttle them",
-    ]
-
-    @property
-    def text(self) -> str:
-        """All known properties of the queue, for a person."""
-        values = ((name, getattr(self, name)) for name in ("read_ahead_kb", "nr_requests", "wbt_lat_usec"))
-        known = (f"{name} {value}" for name, value in values if value is not None)
-        return ", ".join((self.bus, f"scheduler {self.scheduler or 'unknown'}", *known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +149,6 @@ class Control:
         return not self.failed
 
 
-HOST_CLOCK = "host"
-
-
 @dataclass(frozen=True, slots=True)
 class Era:
     """All that the figures of a host depend on beside the kernel; two trials with equal digests are of one era."""
@@ -187,20 +177,6 @@ class Era:
     def is_counted(self) -> bool:
         """Whether the guest's time is counted in instructions."""
         return self.clock != HOST_CLOCK
-
-
-# The parts of an era, and their names for people.
-_PARTS = {
-    "accelerator": "accelerator",
-    "qemu": "QEMU",
-    "host_kernel": "host kernel",
-    "cpu": "CPU",
-    "cores": "CPUs",
-    "memory_gib": "GiB of memory",
-    "image": "guest image",
-    "disks": "disks",
-    "clock": "clock",
-}
 
 
 def difference(before: Era | None, now: Era | None) -> str:
@@ -316,3 +292,61 @@ class Trial:
         """What it has in common with the commit that was measured instead, for a person; empty if there is none."""
         what = "sources" if self.same_sources else "kernel"
         return f"same {what} as {self.same_kernel_as[:12]}" if self.same_kernel_as is not None else ""
+
+
+class AttemptFailed(InfraError):
+    """A trial ended at a stage, on a host, without a fault of its kernel.
+
+    ``trial`` has the facts until then, without a fault; None if it was not a trial, or had not begun.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        stage: Stage = Stage.CHECKOUT,
+        host: str = "",
+        trial: Trial | None = None,
+    ) -> None:
+        super().__init__(message, hint)
+        self.stage = stage
+        self.host = host
+        self.trial = trial
+
+
+class AttemptCancelled(AttemptFailed):
+    """A trial whose result is no longer needed was ended; this says nothing about its commit or its host."""
+
+
+class TrialRefused(UserError):
+    """A trial found the input at fault; ``trial`` has the facts until then, without a fault."""
+
+    def __init__(self, message: str, hint: str = "", trial: Trial | None = None) -> None:
+        super().__init__(message, hint)
+        self.trial = trial
+
+
+class KernelFault(BisectorError):
+    """The kernel under test cannot be judged: it does not build, boot or survive the workload.
+
+    ``reason`` and ``tail`` are often the kernel's own words, and are recorded: so they are cleaned here.
+    """
+
+    exit_code = 4
+
+    def __init__(
+        self, stage: Stage, kind: FaultKind, reason: str, tail: tuple[str, ...] = (), cached: bool = False
+    ) -> None:
+        reason, tail = clean(reason), tuple(map(clean, tail))
+        super().__init__(reason)
+        self.args = (stage, kind, reason, tail, cached)
+        self.stage = stage
+        self.kind = kind
+        self.reason = reason
+        self.tail = tail
+        self.cached = cached
+
+    @property
+    def fault(self) -> Fault:
+        """The record of this error for the facts of a trial."""
+        return Fault(self.stage, self.kind, self.reason, self.tail, self.cached)

@@ -1,12 +1,19 @@
-"""The checks of this machine before a run spends its first hour, and of ``bisector doctor``: one table.
+"""The checks of commits' trees and of this machine, before a run spends its first hour and for ``bisector doctor``.
 
-Probes that a run or a build needs are made before it, and it does not start while anything is missing. The others
-report what makes a run slower, or its evidence weaker. Each tool's own room has its probe; the free space on the host's
-file systems, and the disks under test, are checked here, since they depend on all settings together.
+The options that a stack's layers need are those of kernel fragments, and are searched in a tree's Kconfig files,
+without a checkout. Features that settings request beyond these are searched in the drivers' sources. The version in a
+tree's Makefile is no proof: it does not change while the next version's features are merged, and distributions backport
+features to older kernels.
+
+The checks of the machine are one table. Probes that a run or a build needs are made before it, and it does not start
+while anything is missing. The others report what makes a run slower, or its evidence weaker. Each tool's own room has
+its probe; the free space on the host's file systems, and the disks under test, are checked here, since they depend on
+all settings together.
 """
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,20 +23,32 @@ from bisector.config import KernelSettings, Settings, usable_bytes
 from bisector.config.checks import extents, first_size_problem
 from bisector.core import resources
 from bisector.core.errors import BisectorError, Finding, Grade, UserError, refusal
+from bisector.core.subject import Commit
 from bisector.core.units import size
 from bisector.executor.local import end_leftovers, kept_kernels, kernel_builder
-from bisector.git.command import mail_finding, version_finding
+from bisector.git.repository import Repository, mail_finding, version_finding
 from bisector.host import files, load
 from bisector.host.disks import BlockDevice
 from bisector.host.files import disk_room_bytes, nearest, remove_abandoned, scratch
 from bisector.host.packages import merged
 from bisector.host.process import run_here
 from bisector.kernel import toolchain
+from bisector.kernel.kconfig import NOT_SET, Fragment, read_fragments
 from bisector.mail.smtp import server_finding
 from bisector.storage.disks import DISKS
+from bisector.storage.layer import Feature, Since
+from bisector.storage.stack import Stack, Values
 from bisector.vm import probes as machine
-from bisector.vm.disks import check_nbdkit, existing
+from bisector.vm.definition import check_nbdkit, existing
 
+_MOST_NAMED = 6
+_PREFIX = "CONFIG_"
+# An option is defined by `config NAME` or `menuconfig NAME` on a line of its own
+# (Documentation/kbuild/kconfig-language.rst, "Menu entries"). A longer name with this prefix matches as well; the line
+# tells them apart.
+_DEFINED = r"^[[:space:]]*(menu)?config[[:space:]]+({names})"
+_FILES = "*Kconfig*"
+_MAKEFILE = r"^(VERSION|PATCHLEVEL) *= *[0-9]{1,4} *$"
 # Measured on Linux 6.1 with the fragments of this tree: 1.5 GiB of sources, 0.2 GiB of build. A distribution's
 # configuration (`kernel.base_config`) builds to 10 GiB and more.
 _SOURCES_BYTES = 1800 << 20
@@ -37,6 +56,121 @@ _SMALL_BUILD_BYTES = 512 << 20
 _LARGE_BUILD_BYTES = 12 << 30
 _IMAGE_BYTES = 1 << 30
 _LAYERS_BYTES = 4 << 20  # written by layers in addition to the data: labels and superblocks
+
+
+def check_tree(
+    repository: Repository,
+    commits: Iterable[Commit],
+    stack: Stack,
+    values: Values,
+    further: Iterable[tuple[str, Feature]] = (),
+) -> None:
+    """Raise :class:`UserError` for the first commit whose tree lacks an option or a feature that the stack needs.
+
+    ``values`` are the layers' settings, ``further`` the features that something else requests, each with its name.
+    """
+    asked = [(f"layer {layer} of the stack {stack}", one) for layer, one in stack.features(values)]
+    for commit in commits:
+        if lacks := lacking(repository, commit, needs(stack, values)):
+            layers = ", ".join(dict.fromkeys(lacks.values()))
+            first, *_ = options = list(lacks)
+            named = ", ".join(options[:_MOST_NAMED]) + (" …" if options[_MOST_NAMED:] else "")
+            raise UserError(
+                f"{commit.short} ({commit.subject}) has no {named} in its Kconfig files: the layer {layers} of the "
+                f"stack {stack} does not work without",
+                "choose another --stack, or commits that have it: git log --reverse -S'config "
+                f"{first.removeprefix(_PREFIX)}' -- '*Kconfig*'",
+            )
+        for who, one in unsupported(repository, commit, (*asked, *further)):
+            path, word = one.since.path, one.since.word
+            raise UserError(
+                f"{commit.short} ({commit.subject}) has no {one.what}, which kernels have since {one.since.version}: "
+                f"the {who} asks for it",
+                f"change {' or '.join(one.keys)}, or choose commits that have it: git log --reverse -S{word} -- {path}",
+            )
+
+
+def lacking(repository: Repository, commit: Commit, needed: Mapping[str, str]) -> dict[str, str]:
+    """The options of a stack's layers (:func:`needs`) that the commit's tree does not define.
+
+    Empty for a partial clone, whose files are not there to be read.
+    """
+    missing = undefined(repository, commit.sha, needed)
+    return {option: layer for option, layer in needed.items() if option in missing}
+
+
+def unsupported(
+    repository: Repository, commit: Commit, features: Iterable[tuple[str, Feature]]
+) -> tuple[tuple[str, Feature], ...]:
+    """Those of the features, each with the name of what requests it, that the commit's tree lacks.
+
+    Empty for a partial clone, whose files are not there to be read.
+    """
+    if repository.partial:
+        return ()
+    return tuple((who, one) for who, one in features if not _has(repository, commit, one.since))
+
+
+def trees_have(path: Path, *revisions: str) -> Callable[[Since], bool]:
+    """A function that tells whether the trees of all revisions have a feature; it opens the repository at each call.
+
+    For a partial clone, whose files are not there to be read, the answer is yes.
+    """
+
+    def answer(since: Since) -> bool:
+        with Repository.open(path) as repository:
+            return repository.partial or all(_has(repository, repository.resolve(one), since) for one in revisions)
+
+    return answer
+
+
+def needs(stack: Stack, values: Values) -> dict[str, str]:
+    """The options, as ``CONFIG_X``, that layers need, from the disks upwards, each with the first layer that needs it.
+
+    Options that a fragment marks as optional, or switches off, are not needed.
+    """
+    found: dict[str, str] = {}
+    for node in stack.nodes:
+        names = node.layer(values).fragments_for()
+        for fragment in read_fragments(resources.kconfigs(), names):
+            for option in required(fragment):
+                found.setdefault(option, node.name)
+    return found
+
+
+def required(fragment: Fragment) -> tuple[str, ...]:
+    """The options that a fragment switches on and does not mark as optional."""
+    switched_on = (name for name, value in fragment.options.items() if value != NOT_SET)
+    return tuple(name for name in switched_on if name not in fragment.optional)
+
+
+def undefined(repository: Repository, sha: str, names: Collection[str]) -> frozenset[str]:
+    """Those of the options, written ``CONFIG_X``, that no Kconfig file of a commit's tree defines.
+
+    Empty for a partial clone, for which git would fetch the files one by one: then it is not known.
+    """
+    if not names or repository.partial:
+        return frozenset()
+    bare = sorted(name.removeprefix(_PREFIX) for name in names)
+    pattern = _DEFINED.format(names="|".join(bare))
+    words = ("grep", "-h", "--text", "--no-line-number", "--no-column", "--extended-regexp", "-e", pattern)
+    answer = repository.ask(*words, sha, "--", _FILES, ok=(0, 1))
+    found = {f"{_PREFIX}{line.split()[1]}" for line in answer.lines if line.strip()}
+    return frozenset(names) - found
+
+
+def _has(repository: Repository, commit: Commit, since: Since) -> bool:
+    """Whether the word is there; if not, the version may be one that has the feature under another name."""
+    words = ("grep", "--quiet", "--text", "--fixed-strings", "-e", since.word)
+    if repository.ask(*words, commit.sha, "--", since.path, ok=(0, 1)).status == 0:
+        return True
+    asked = ("grep", "-h", "--text", "--no-line-number", "--no-column", "--extended-regexp", "-e", _MAKEFILE)
+    found = repository.ask(*asked, commit.sha, "--", "Makefile", ok=(0, 1)).lines
+    version = [int(line.partition("=")[2]) for line in sorted(found, reverse=True)]
+    return bool(version) and version >= [int(number) for number in re.findall(r"\d+", since.version)]
+
+
+# This machine
 
 
 class NeededFor(Enum):
@@ -155,7 +289,7 @@ def _disks(asked: CheckContext) -> Iterator[Finding]:
         if name not in storage.used_disks and name not in DISKS:
             what = f"the stack {storage.stack} does not use it; it is neither looked at nor overwritten"
             yield Finding(f"{name} disk", Grade.WARN, what)
-    for sentence in storage.stack.untold(storage.layers):
+    for sentence in storage.stack.unverifiable(storage.layers):
         yield Finding("stack", Grade.WARN, sentence)
 
 

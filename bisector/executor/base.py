@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from bisector.config import Settings
-from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, Interrupted
+from bisector.core.errors import BisectorError, Interrupted
 from bisector.core.events import Event
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, RebuildCheck
-from bisector.core.trial import Fault, Stage, Trial
+from bisector.core.trial import AttemptCancelled, AttemptFailed, Fault, Stage, Trial
 from bisector.store.log import now
-from bisector.store.run_files import number_in
+from bisector.store.rundir import number_in
 from bisector.trial.runner import TrialRequest
 
 
@@ -125,7 +125,7 @@ class Executor(Protocol):
         ...
 
     def cancel(self, id_: int) -> None:
-        """End a job whose result is no longer needed; it fails by :class:`bisector.core.errors.AttemptCancelled`.
+        """End a job whose result is no longer needed; it fails by :class:`bisector.core.trial.AttemptCancelled`.
 
         A job that is just ending may have other last news; a job that has ended has no further news.
         """

@@ -25,18 +25,17 @@ from distributed.scheduler import NoValidWorkerError
 
 from bisector.config import Settings
 from bisector.core.deadline import Deadline
-from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, InfraError
+from bisector.core.errors import BisectorError, InfraError
 from bisector.core.events import Listener, Note
 from bisector.core.subject import Compiler
-from bisector.core.trial import Stage
+from bisector.core.trial import AttemptCancelled, AttemptFailed, Stage
 from bisector.executor.base import Failed, Finished, Job, News, Progress
+from bisector.fleet import hosts, spec
 from bisector.fleet import job as on_host
-from bisector.fleet import ssh, versions
-from bisector.fleet.archive import DamagedArchive
 from bisector.fleet.hosts import Hosts
 from bisector.fleet.job import RESOURCE, TOPIC, Found, Introduction, Returned, Work
-from bisector.fleet.spec import JobKey, Spec
-from bisector.git import mirror
+from bisector.fleet.spec import DamagedArchive, JobKey, Spec
+from bisector.git import transfer
 from bisector.git.repository import Repository
 from bisector.kernel.cache import KernelCache
 from bisector.store.log import now
@@ -237,7 +236,7 @@ class FleetExecutor:
             why, name = found, f"the worker at {address}"
         else:
             name = found.name
-            why = versions.differences(found.versions)
+            why = spec.version_differences(found.versions)
             if self._names.setdefault(found.name, found.machine) != found.machine:
                 why = "another machine has that name, too; give it a name of its own"
             elif twin := next((one.name for one in others if one.machine == found.machine), None):
@@ -292,7 +291,7 @@ class FleetExecutor:
         # Workers of an existing cluster find the repository at the same path as here, or cannot build.
         borrowed = str(self.repository.top) if host is None else host.repository
         find = partial(self._task, name, address, on_host.find, replace(spec, inputs=()))
-        found: Found = find(mirror.ancestors(self.repository, sha), borrowed)
+        found: Found = find(transfer.ancestors(self.repository, sha), borrowed)
         for ours, theirs in zip(compilers, found.compilers, strict=True):
             if ours.identity != theirs.identity:  # its kernel would have different code for the same commit
                 why = f"its compiler {ours.command} is {theirs.identity}, and that of this run is {ours.identity}"
@@ -318,14 +317,14 @@ class FleetExecutor:
             raise InfraError(
                 f"{name} has not the sources of {sha[:12]}", f"its workers have to find {self.repository.top} there"
             )
-        to = mirror.Address(
+        to = transfer.Address(
             f"{host.ssh}:{found.mirror}",
-            shlex.join(ssh.client(host)),
-            ssh.remote(host, "fleet", "on-host", "receive-pack", self.run),
-            mirror.references(self.run),
+            shlex.join(hosts.client(host)),
+            hosts.remote(host, "fleet", "on-host", "receive-pack", self.run),
+            transfer.references(self.run),
         )
         with self._sending:  # all jobs send from the same repository
-            mirror.push(self.repository, self.place / "sender.git", sha, found.known, to)
+            transfer.push(self.repository, self.place / "sender.git", sha, found.known, to)
 
     def _kept(self, returned: Returned, name: str) -> "News | InfraError":
         """The news of a returned job, after its files are put into the run directory and its kernel into the cache."""

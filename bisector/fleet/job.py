@@ -23,22 +23,19 @@ from typing import TypeAlias, cast
 from distributed import Worker, get_worker
 
 from bisector.core.deadline import Deadline, DeadlineExpired, retried
-from bisector.core.errors import AttemptCancelled, AttemptFailed, BisectorError, InfraError
+from bisector.core.errors import BisectorError, InfraError
 from bisector.core.events import Event, Listener, Note, StageStarted
 from bisector.core.subject import Compiler
-from bisector.core.trial import Stage, Trial
+from bisector.core.trial import AttemptCancelled, AttemptFailed, Stage, Trial
 from bisector.executor.base import Failed, Finished, Job
 from bisector.executor.local import end_all_of, kept_kernels, local_executor
-from bisector.fleet import versions
-from bisector.fleet.archive import WRITTEN, ResultArchive
-from bisector.fleet.spec import JobKey, Spec
+from bisector.fleet.spec import WRITTEN, JobKey, ResultArchive, Spec, Versions, own_versions, version_differences
 from bisector.fleet.status import UnderWay
-from bisector.fleet.versions import Versions
-from bisector.git.mirror import SOURCES, Mirror
 from bisector.git.repository import Repository
+from bisector.git.transfer import SOURCES, Mirror
 from bisector.host import locks
 from bisector.host.files import our_files
-from bisector.host.load import host_id, machine_id
+from bisector.host.identity import host_id, machine_id
 from bisector.host.locks import Held, TurnPurpose, held
 from bisector.kernel import toolchain
 from bisector.store.log import now
@@ -91,7 +88,7 @@ def introduce(dask_worker: Worker) -> Introduction:
     return Introduction(
         host_id() if name == dask_worker.address or name.isdigit() else name,
         f"{machine_id()} {jobs_home()}",
-        versions.own(),
+        own_versions(),
     )
 
 
@@ -241,7 +238,7 @@ def _child(pipe: Connection, spec: Spec, work: Work) -> None:
 
 def _do(spec: Spec, work: Work, pipe: Connection, send: Callable[[Returned], None]) -> None:
     place = jobs_home() / spec.key.run
-    if apart := versions.differences(versions.own(), spec.versions):
+    if apart := version_differences(own_versions(), spec.versions):
         raise InfraError(f"bisector was installed anew on {host_id()} while its worker ran: {apart}")
 
     def tell(event: Event) -> None:

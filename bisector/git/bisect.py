@@ -16,7 +16,7 @@ from bisector.core.subject import Commit
 from bisector.core.verdict import SideWords, Verdict
 from bisector.git.ranges import Range, expected_steps
 from bisector.git.repository import Repository
-from bisector.git.worktrees import Worktree, WorktreePurpose
+from bisector.git.source_tree import Worktree, WorktreePurpose
 from bisector.host.files import scratch
 
 Told = tuple[str, Verdict]

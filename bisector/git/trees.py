@@ -1,26 +1,60 @@
-"""Trees compared and merged by git without a checkout: what differs, and an end without a commit or with it.
+"""Trees compared without a checkout, and commits made so: an end without a commit or with it, or with patches on top.
 
-Differences are paths; renames are not detected, since that reads whole files. An end without a commit, or with it, is
-the three-way merge that git-revert(1) or git-cherry-pick(1) would make (git-merge-tree(1), since 2.38): a commit that
-no reference names, and that can be made again with the same hash.
+Differences are paths; renames are not detected, since that reads whole files.
+
+An end without a commit, or with it, is the three-way merge that git-revert(1) or git-cherry-pick(1) would make
+(git-merge-tree(1), since 2.38). Patches are in a file: a diff, or a mailbox with one patch in each letter, as
+``git format-patch --stdout`` and lore.kernel.org write it. The file is applied in an index of its own, as exactly as
+git-am(1) does: no fuzz, no three-way merge. Each commit that is made is one that no reference names, and that can be
+made again with the same hash.
 """
 
+import hashlib
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 
-from bisector.core.subject import Change, Commit, Kind
+from bisector.core.errors import UserError
+from bisector.core.subject import Change, Commit, Kind, Subject
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
+from bisector.host.files import scratch
 
 _DIFF = ("diff-tree", "-r", "-z", "--name-status", "--no-renames", "--no-ext-diff")
 _ADDED = "A"
 _LEAST_SHARE = 1000  # commits per git process: fewer take less time than starting it
 _LONGEST_STATUS = 4  # a letter and a score; a longer word in its place is a commit's hash
+
+_CONFLICT = 1
+_NEEDED_GIT = (2, 38)
+# The defaults of git-config(1), "merge", and of "diff" where a merge reads that, instead of a person's settings.
+_MERGE_SETTINGS = (
+    "merge.default=text",
+    "merge.renames=true",
+    "merge.renameLimit=7000",
+    "merge.directoryRenames=conflict",
+    "merge.renormalize=false",
+    "diff.algorithm=default",
+)
+_MERGE = tuple(word for setting in _MERGE_SETTINGS for word in ("-c", setting))
+_IDENTITY = "bisector <bisector@localhost>"
+_EPOCH_S = 0
+# git's own checks refuse a date beyond this (timestamp_valid() and "badDateOverflow" in git's fsck.c).
+_LAST_S = 2**63 - 1
+
+# A letter begins with mbox's own line or with a header. A diff may begin like a header, with "Index: drivers/md/dm.c".
+_LETTER = re.compile(rb"\s*(From |(?!Index:|diff:)[A-Za-z][A-Za-z-]*:[ \t])")
+_SUBJECT = re.compile(r"^Subject: (.*)$", re.MULTILINE)
+_ERROR = "error: "
+_QUOTED = 3  # the number of git's errors that are shown; each names one file
+# Options instead of a person's settings (git-config(1), "apply").
+_AS_IT_IS = ("-c", "apply.whitespace=nowarn", "-c", "apply.ignoreWhitespace=no")
 
 
 @dataclass(frozen=True)
@@ -93,22 +127,7 @@ def _read(output: str) -> Iterator[tuple[str, Change]]:
             yield commit, Change(next(words), word == _ADDED)
 
 
-_CONFLICT = 1
-_NEEDED_GIT = (2, 38)
-# The defaults of git-config(1), "merge", and of "diff" where a merge reads that, instead of a person's settings.
-_MERGE_SETTINGS = (
-    "merge.default=text",
-    "merge.renames=true",
-    "merge.renameLimit=7000",
-    "merge.directoryRenames=conflict",
-    "merge.renormalize=false",
-    "diff.algorithm=default",
-)
-_MERGE = tuple(word for setting in _MERGE_SETTINGS for word in ("-c", setting))
-_IDENTITY = "bisector <bisector@localhost>"
-_EPOCH_S = 0
-# git's own checks refuse a date beyond this (timestamp_valid() and "badDateOverflow" in git's fsck.c).
-_LAST_S = 2**63 - 1
+# Commits that are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +194,69 @@ def _written(repository: Repository, tree: str, parents: Sequence[str], at_s: in
     head = (f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}")
     text = "\n".join((*head, "", message, ""))
     return repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=text).stdout.strip()
+
+
+def with_commit(repository: Repository, base: Commit, commit: Commit) -> Subject:
+    """``base`` with the change of a commit on top; raises :class:`UserError` if git cannot make that."""
+    made = changed_end(repository, Kind.PICKED, commit, base)
+    if isinstance(made, CannotBeHad):
+        raise UserError(
+            f"{commit.short} cannot be put on top of {base.short}: {made.reason}",
+            f"make it fit, and give it as a file: git checkout {base.short}; git cherry-pick {commit.short}",
+        )
+    return Subject(made, Kind.PATCHED, commit.sha)
+
+
+def with_file(repository: Repository, base: Commit, file: Path) -> Subject:
+    """``base`` with all patches of a file on top; raises :class:`UserError` with git's message about the place."""
+    if file.exists() and not file.is_file():  # it is read again when it is copied into the run
+        raise UserError(f"{file} is not a regular file", "write the patch to a file")
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}", f"ls -l {file}") from error
+    common = repository.common_dir
+    # Outside the person's checkout, whose attributes and directories would affect the result.
+    where = (f"--git-dir={common}", f"--work-tree={common}", *_AS_IT_IS)
+    with scratch("patch") as directory:
+        index = directory / "index"
+        patches = tuple(_patches(repository, directory, file, content))
+        repository.git("read-tree", base.tree, at=common, where=where, index=index)
+        for name, diff in patches:
+            words = ("apply", "--cached", "-")
+            answer = repository.git(*words, at=common, where=where, ok=None, stdin=diff, index=index)
+            if answer.status != 0:
+                said = [line.removeprefix(_ERROR) for line in answer.stderr.splitlines() if line.startswith(_ERROR)]
+                raise UserError(
+                    f"{name} does not apply to {base.short}: {'; '.join(said[:_QUOTED]) or answer.complaint}",
+                    f"git checkout {base.short}; git apply --3way {file}",
+                )
+        tree = repository.git("write-tree", at=common, where=where, index=index).stdout.strip()
+    if tree == base.tree:
+        raise UserError(f"{file} changes nothing of {base.short}", "a comparison needs two different kernels")
+    digest = hashlib.sha256(content).hexdigest()
+    made = made_on(repository, base, tree, f"Apply {file.name}", f"with the patch of SHA-256 {digest}")
+    return Subject(made, Kind.PATCHED, digest)
+
+
+def _patches(repository: Repository, directory: Path, file: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield each patch's name and diff, in order; letters without a diff, such as a cover letter, are left out."""
+    if not _LETTER.match(content):
+        yield str(file), content
+        return
+    mailbox, letters = directory / "mailbox", directory / "letters"
+    mailbox.write_bytes(content.lstrip())
+    letters.mkdir()
+    repository.git("mailsplit", "-b", f"-o{letters}", "--", str(mailbox), at=repository.common_dir)
+    found = []
+    for letter in sorted(letters.iterdir()):
+        message, diff = directory / "message", directory / "diff"
+        words = ("mailinfo", str(message), str(diff))
+        told = repository.git(*words, at=repository.common_dir, stdin=letter.read_bytes())
+        subject = _SUBJECT.search(told.stdout)
+        if content := diff.read_bytes():
+            found.append((subject.group(1) if subject else letter.name, content))
+    if not found:
+        raise UserError(f"{file} has letters and no patch in them", "git format-patch --stdout makes such a file")
+    for number, (title, content) in enumerate(found, 1):
+        yield f"{file}, patch {number} of {len(found)} ({title}),", content

@@ -27,7 +27,7 @@ from bisector.config import DISK_MARGIN_BYTES, usable_bytes
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
 from bisector.host.files import our_files, write_atomically
-from bisector.host.load import machine_id
+from bisector.host.identity import machine_id
 
 _SYS = Path("/sys/dev/block")
 _BLKDISCARD = 0x1277  # linux/fs.h

@@ -1,12 +1,10 @@
-"""The host of a measurement: its identity, the speed of its cores, its foreign load, and waiting until that is low.
+"""The host of a measurement: its cores and their speed, its foreign load, and waiting until that is low.
 
 Linux only: /proc/stat (proc(5)) and /proc/pressure (Documentation/accounting/psi.rst).
 """
 
 import hashlib
 import os
-import platform
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -22,8 +20,8 @@ from bisector.core.deadline import Deadline, awake_s
 from bisector.core.errors import Finding, Grade, InfraError
 from bisector.core.figures import Contention
 from bisector.core.units import duration_text
+from bisector.host.identity import boot_id, cpu_model
 
-_MACHINE_ID = Path("/etc/machine-id")
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _GLANCE_S = 1.0  # for one row while a user waits
@@ -52,7 +50,7 @@ class HostFacts:
 def host_facts() -> HostFacts:
     """Facts that identify this host and limit its figures."""
     return HostFacts(
-        cpu_model=_cpu_model(),
+        cpu_model=cpu_model(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         boot_id=boot_id(),
@@ -64,30 +62,6 @@ def available_memory_bytes() -> int:
     lines = (_PROC / "meminfo").read_text(encoding="ascii").splitlines()
     (kib,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
     return int(kib) << 10
-
-
-def boot_id() -> str:
-    """The id of this host's current boot (random(4)); each boot has another one."""
-    return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def machine_id() -> str:
-    """The id of this host's installation (machine-id(5)); the host's name if it has none."""
-    with suppress(OSError):
-        return _MACHINE_ID.read_text(encoding="ascii").strip()
-    return platform.node()
-
-
-def host_id() -> str:
-    """Host name and CPU model, for the record of a trial."""
-    return f"{socket.gethostname()} ({_cpu_model()})"
-
-
-def _cpu_model() -> str:
-    for line in (_PROC / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("model name"):
-            return " ".join(line.partition(":")[2].split())
-    return platform.machine()
 
 
 def core_mib_s() -> float:

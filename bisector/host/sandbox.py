@@ -5,8 +5,7 @@ What holds for such a command, whoever starts it:
 - it has no network, not even this host's loopback, and no socket of this host's that exists when it starts;
 - of the file system it sees the programs of the system and those on PATH, read-only, some files of /etc, and the
   given places; it can write only to those given as writable, and to a /tmp of its own. Its home is empty;
-- it sees no other process, and has no capability. Root becomes another user in it: see
-  :mod:`bisector.host.build_user`;
+- it sees no other process, and has no capability. Root becomes another user in it: see :mod:`bisector.host.process`;
 - none of its processes outlives the command, and the command does not outlive this process, however this one ends.
 
 What does not hold: memory, CPU time and disk space are not limited, and kernel keyrings (keyrings(7)) are visible.
@@ -23,8 +22,8 @@ from pathlib import Path
 
 from bisector.core.errors import UserError
 from bisector.host import process
-from bisector.host.build_user import build_user
 from bisector.host.packages import install
+from bisector.host.process import build_user
 
 BUBBLEWRAP = "bwrap"
 OPTION = "kernel.sandbox"

@@ -19,9 +19,9 @@ from typing import Protocol, Self
 
 from bisector.config import KernelSettings
 from bisector.core.deadline import Deadline
-from bisector.core.errors import Grade, InfraError, KernelFault
+from bisector.core.errors import Grade, InfraError
 from bisector.core.subject import Change, Compiler, Kernel, RebuildCheck
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.host.files import discard, our_files, remove_tree
 from bisector.kernel import builddir, kconfig, product, quirks, sources, toolchain
 from bisector.kernel.builddir import BUILD_LOG, BuildPlaces, Make, blamed_on_make, remove_strays, surely_of_the_source

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Self
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.trial import FaultKind, Stage
-from bisector.host import build_user, process, sandbox
+from bisector.core.errors import InfraError, UserError
+from bisector.core.trial import FaultKind, KernelFault, Stage
+from bisector.host import process, sandbox
 from bisector.host.files import files_below, remove_tree
-from bisector.host.load import boot_id
+from bisector.host.identity import boot_id
 from bisector.host.packages import not_installed
 from bisector.kernel import sources, toolchain
 
@@ -427,7 +427,7 @@ class Make:
             raise InfraError(f"make was ended by signal {abs(exit_status) % _SIGNALLED} from outside")
         if (trouble := sandbox.failed(lines)) is not None:
             raise InfraError(f"there is no sandbox for make: {trouble}", "bisector doctor")
-        if self.sandboxed and build_user.build_user() is not None:
+        if self.sandboxed and process.build_user() is not None:
             try:
                 sandbox.check(*self._sandbox.programs)  # make runs as another user, who may be barred from these
             except UserError as error:
@@ -443,14 +443,14 @@ class Make:
     def _handed_over(self, box: sandbox.Sandbox | None) -> Iterator[None]:
         """Make the user that make runs as the owner of all writable places: root's sandbox runs as another user."""
         if box is None:
-            build_user.take_back(self.places.build)
+            process.take_back(self.places.build)
             yield
             return
-        build_user.show(self.places.source)
+        process.show(self.places.source)
         for place in box.writable:
             place.mkdir(parents=True, exist_ok=True)
-            build_user.give(place)
-        with build_user.lent(self.places.log):
+            process.give(place)
+        with process.lent(self.places.log):
             yield
 
 

@@ -23,10 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.printable import clean
 from bisector.core.subject import Commit, Kernel, build_id_in
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.host import packages, process
 from bisector.host.files import remove_tree, sha256_of
 from bisector.kernel import cache, kconfig, sources, toolchain

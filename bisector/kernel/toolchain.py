@@ -21,9 +21,9 @@ from bisector.core.errors import Finding, Grade, InfraError, UserError
 from bisector.core.resources import cache_home
 from bisector.core.subject import Compiler
 from bisector.host import process, sandbox
-from bisector.host.build_user import build_user
 from bisector.host.files import nearest, scratch
 from bisector.host.packages import install
+from bisector.host.process import build_user
 from bisector.kernel import kconfig
 
 HOST_ARCHITECTURE = "x86_64"

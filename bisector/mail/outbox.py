@@ -21,8 +21,7 @@ from bisector.core.events import Listener, Note
 from bisector.core.verdict import Direction, State
 from bisector.host.files import inside, our_files, sha256_of, write_atomically
 from bisector.mail import compose, smtp
-from bisector.mail.addresses import parse, sender_of
-from bisector.mail.compose import Told
+from bisector.mail.compose import Told, parse, sender_of
 from bisector.mail.smtp import SmtpLogin
 from bisector.report import comparison, reporting
 from bisector.report.comparison import ComparisonReport

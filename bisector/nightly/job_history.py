@@ -114,8 +114,8 @@ class JobHistory:
     """All nights of a job, and what follows from them.
 
     ``last`` and ``tag`` are the tip and the tag measured last. ``change`` has not been bisected yet, ``open`` is a
-    bisection without a conclusion, ``untold`` has the conclusions not told yet. ``scores`` are the scores of the tips
-    since the reference that were the same.
+    bisection without a conclusion, ``unreported`` has the conclusions not told yet. ``scores`` are the scores of the
+    tips since the reference that were the same.
     """
 
     nights: tuple[JobNight, ...] = ()
@@ -124,7 +124,7 @@ class JobHistory:
     tag: Measurement | None = None
     result: TipResult | None = None
     open: BisectionBegun | None = None
-    untold: tuple[BisectionConcluded, ...] = ()
+    unreported: tuple[BisectionConcluded, ...] = ()
     change: TipChange | None = None
     scores: tuple[float, ...] = ()
 
@@ -179,7 +179,7 @@ def _after(history: JobHistory, event: NightEvent) -> JobHistory:
             night = replace(night, begun=begun)
         case BisectionConcluded() as concluded:
             found = (concluded,) if concluded.state in TELLING else ()
-            history = replace(history, open=None, change=None, untold=(*history.untold, *found))
+            history = replace(history, open=None, change=None, unreported=(*history.unreported, *found))
             # After an answer, or if the ends did not measure as claimed, later tips are compared with the new end.
             if (value := concluded.new_value) is not None and (old := history.reference) is not None:
                 new = replace(old, sha=concluded.new_sha, rev=concluded.new_sha, value=value)
@@ -188,8 +188,8 @@ def _after(history: JobHistory, event: NightEvent) -> JobHistory:
         case JobTrouble() as trouble:
             night = replace(night, trouble=trouble)
         case LetterTold() as letter:
-            untold = tuple(one for one in history.untold if str(one.run_dir) != letter.about)
-            history = replace(history, untold=untold)
+            unreported = tuple(one for one in history.unreported if str(one.run_dir) != letter.about)
+            history = replace(history, unreported=unreported)
             night = replace(night, letters=(*night.letters, letter))
         case JobDone():
             night = replace(night, done=True)
@@ -231,8 +231,8 @@ def classify(measured: Measurement, reference: Reference | None, usual: float) -
     """Compare a value with its reference by the threshold or by ``usual``; FIRST if they cannot be compared."""
     if measured.value is None:
         return TipResult.UNTESTABLE
-    got = None if reference is None else (reference.conditions, reference.host, reference.objective, reference.era)
-    if reference is None or measured.got != got:
+    wanted = None if reference is None else (reference.conditions, reference.host, reference.objective, reference.era)
+    if reference is None or measured.comparability != wanted:
         return TipResult.FIRST
     score = measured.objective.score
     now, then = score(measured.value), score(reference.value)
@@ -256,4 +256,4 @@ def _settles(measured: Measurement | None, sha: str, conditions: str) -> bool:
 def _reference(measured: Measurement) -> Reference | None:
     if measured.value is None:
         return None
-    return Reference(measured.sha, measured.rev, measured.value, *measured.got)
+    return Reference(measured.sha, measured.rev, measured.value, *measured.comparability)

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bisector.config import Settings, options
-from bisector.config import file as configfile
+from bisector.config import options as configfile
 from bisector.config.option_table import by_key
 from bisector.config.options import Given
 from bisector.core import resources, setting
 from bisector.core.errors import UserError
 from bisector.core.setting import Line, Meta, Unfit, Words
 from bisector.core.verdict import Direction
-from bisector.mail.addresses import parse
+from bisector.mail.compose import parse
 
 _NAME = r"^(?!.*\.\.)(?!.*\.lock$)[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?$"
 # The night decides these, since the direction of a change is known only then.

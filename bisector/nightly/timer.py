@@ -17,11 +17,14 @@ from pathlib import Path
 
 from bisector.config import EMBEDDED
 from bisector.core import resources
-from bisector.core.errors import UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.git.repository import Repository
-from bisector.host import systemd
+from bisector.host import process
 from bisector.nightly.plan import NightJob, NightPlan
 
+_COMMAND_S = 60.0
+_RUNNING = Path("/run/systemd/system")  # sd_booted(3)
+_SYSTEM = Path("/etc/systemd/system")
 NAME = "bisector-nightly"
 _UNITS = (f"{NAME}.service", f"{NAME}.timer")
 # Environment variables that the unit keeps, besides the search path.
@@ -37,6 +40,40 @@ _HINT = (
     "install it as root, outside of homes: python3 -m venv /opt/bisector; or without --system: a timer of your own,"
     " with loginctl enable-linger"
 )
+
+
+def command_line(words: tuple[str, ...]) -> str:
+    """A command line for a unit (systemd.service(5): variables are expanded in it)."""
+    return " ".join(quoted(word.replace("$", "$$")) for word in words)
+
+
+def quoted(word: str) -> str:
+    """A word of a command line or an assignment (systemd.syntax(7), and systemd.unit(5) for the per cent sign)."""
+    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{plain}"' if re.search(r"[\s\"'\\;]", plain) else plain
+
+
+def directory(*, system: bool) -> Path:
+    """The directory of units (systemd.unit(5), "Unit File Load Path")."""
+    if system:
+        return _SYSTEM
+    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".config") / "systemd" / "user"
+
+
+def systemd_runs() -> bool:
+    """Whether systemd is the init of this machine."""
+    return _RUNNING.is_dir()
+
+
+def systemctl(*words: str, system: bool) -> None:
+    """Send one command to systemd's manager; raises :class:`InfraError`."""
+    argv = ["systemctl", *([] if system else ["--user"]), *words]
+    environment = {name: os.environ[name] for name in ("DBUS_SESSION_BUS_ADDRESS",) if name in os.environ}
+    try:
+        process.run(argv, deadline_s=_COMMAND_S, env=environment)
+    except (process.CommandFailed, process.CommandMissing, process.CommandTimeout) as error:
+        raise InfraError(str(error), shlex.join(argv)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +112,10 @@ class Timer:
         kept = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
         words = {
             "at": self.at,
-            "command": systemd.command_line(self.command),
+            "command": command_line(self.command),
             "config": str(self.plan.path).replace("%", "%%"),
             "embedded": all(job.measuring.machine.connect == EMBEDDED for job in self.plan.jobs),
-            "environment": [systemd.quoted(f"{name}={value}") for name, value in kept.items()],
+            "environment": [quoted(f"{name}={value}") for name, value in kept.items()],
             "longest_s": int(self.plan.budget_s) + 3600,
             "system": self.system,
         }
@@ -93,7 +130,7 @@ class Timer:
 
 def write(timer: Timer, where: Path) -> tuple[Path, ...]:
     """Write both units; raises :class:`UserError` if a unit of another plan exists, or if a file cannot be written."""
-    config = f"ExecStart={systemd.command_line(timer.command)}\n"
+    config = f"ExecStart={command_line(timer.command)}\n"
     paths = []
     try:
         where.mkdir(parents=True, exist_ok=True)
@@ -139,8 +176,8 @@ def _parts(timer: Timer) -> Iterator[tuple[str, Path]]:
     for job in timer.plan.jobs:
         yield from _of_job(job)
     yield "the interpreter", Path(sys.executable)
-    for directory in filter(None, os.environ.get("PATH", "").split(os.pathsep)):
-        yield "the programs in", Path(directory)
+    for entry in filter(None, os.environ.get("PATH", "").split(os.pathsep)):
+        yield "the programs in", Path(entry)
     for name in _DIRECTORIES:
         if os.environ.get(name):
             yield f"with {name} at", Path(os.environ[name])

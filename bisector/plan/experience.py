@@ -15,8 +15,7 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import State, Verdict
 from bisector.search.effect import NOTHING_CHANGED
 from bisector.search.noise import EarlierSearches
-from bisector.store.run_files import kernel_inputs
-from bisector.store.rundir import RunDirectory
+from bisector.store.rundir import RunDirectory, kernel_inputs
 from bisector.store.store import Store
 
 

@@ -10,20 +10,19 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Annotated, Literal
 
-from bisector.analysis.short_fill import is_tried, rule_for
-from bisector.analysis.threshold import LEAST_FACTOR
+from bisector.analysis.early_stop import is_tried, rule_for
+from bisector.analysis.levels import LEAST_FACTOR
 from bisector.config import Settings
 from bisector.core import units
-from bisector.core.guest_time import BY_THE_HOST, GuestTime
-from bisector.core.json_document import JsonObject
-from bisector.core.json_keys import FLAT, SCHEMA
+from bisector.core.deadline import BY_THE_HOST, GuestTime
+from bisector.core.json_document import FLAT, SCHEMA, JsonObject
 from bisector.core.subject import Commit, Relevance
 from bisector.core.units import percent_text
 from bisector.core.verdict import Direction, Strategy
 from bisector.git.ranges import Range
 from bisector.plan.experience import Experience
 from bisector.report.blocks import Fact, FactList, Role
-from bisector.search.difference import PairsRule, pairs_to_tell
+from bisector.search.effect import PairsRule, pairs_to_tell
 from bisector.search.graph import RangeGraph
 from bisector.search.noise import (
     OF_COUNTED,

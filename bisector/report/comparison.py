@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from bisector.analysis.comparison import Outcome
 from bisector.config import Settings
 from bisector.core import units
-from bisector.core.json_keys import FLAT, PAIRS, SCHEMA, Key
+from bisector.core.json_document import FLAT, PAIRS, SCHEMA, Key
 from bisector.core.printable import clean
 from bisector.core.subject import Kind
 from bisector.core.trial import Trial
@@ -27,16 +27,14 @@ from bisector.report.blocks import Block, Column, Listing, Page, Paragraph, Row,
 from bisector.report.comparison_table import deciding_tables, sentences, to_go_on
 from bisector.report.document import Envelope, JobFile, MeasuringHost
 from bisector.report.reporting import end_word
-from bisector.report.sections import host_facts, job_blocks, measured_on, minute, queues
-from bisector.report.summary import quoted
-from bisector.status.blocks import Blocks, names, result_of
+from bisector.report.sections import host_facts, job_blocks, measured_on, minute, queues, quoted
+from bisector.status.blocks import Blocks, TimeSpent, names, result_of
 from bisector.status.comparison import ComparisonResult, StackContrast, stack_contrasts
 from bisector.status.conclusion import CONFIG_ARTIFACT
-from bisector.status.progress import TimeSpent
-from bisector.store.comparison import Block as PlannedBlock
-from bisector.store.comparison import Budget, Plan, on_top
-from bisector.store.rundir import RunDirectory, state_of
-from bisector.store.store import Store
+from bisector.store.facts import Block as PlannedBlock
+from bisector.store.facts import Budget, Plan, on_top
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store, state_of
 from bisector.workload.workloads import WORKLOADS, chooser
 
 _SHA256_DIGITS = 64

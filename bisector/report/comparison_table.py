@@ -15,7 +15,7 @@ from bisector.core.metric import Better, Unit, short
 from bisector.core.objective import Objective
 from bisector.core.verdict import State
 from bisector.report.blocks import Block, Column, Fact, FactList, Paragraph, Role, Row, Table
-from bisector.status.blocks import Blocks, BlockState, result_of
+from bisector.status.blocks import Blocks, BlockState, comparable, left_s, result_of
 from bisector.status.comparison import (
     ComparedChange,
     ComparedRow,
@@ -23,10 +23,9 @@ from bisector.status.comparison import (
     stack_contrasts,
 )
 from bisector.status.from_record import resume_command
-from bisector.status.progress import comparable, left_s
-from bisector.store.comparison import Plan
-from bisector.store.rundir import RunDirectory, state_of
-from bisector.store.store import Store
+from bisector.store.facts import Plan
+from bisector.store.rundir import RunDirectory
+from bisector.store.store import Store, state_of
 
 _LEAST_P = 1e-4
 _TIMES_FROM = 10.0

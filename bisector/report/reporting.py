@@ -23,18 +23,15 @@ from bisector.core.objective import Objective
 from bisector.core.setting import Option
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial, difference
-from bisector.git import bundle
-from bisector.git.remotes import origin
-from bisector.git.repository import Repository
-from bisector.git.shown import ShownCommit, shown
+from bisector.git import transfer
+from bisector.git.repository import Repository, ShownCommit, shown
+from bisector.git.transfer import origin
 from bisector.host.files import inside
 from bisector.report.document import JobFile, MeasuringHost, PlacedTrial, Report, Request, TreeOrigin
 from bisector.status import from_record
 from bisector.status.view import BisectionView
-from bisector.store.comparison import Budget
-from bisector.store.facts import RunHeader
-from bisector.store.run_files import INPUTS
-from bisector.store.rundir import GIT_LOG, RunDirectory
+from bisector.store.facts import Budget, RunHeader
+from bisector.store.rundir import GIT_LOG, INPUTS, RunDirectory
 from bisector.store.store import Store
 from bisector.workload.workloads import WORKLOADS
 
@@ -229,7 +226,7 @@ def flags(settings: Settings, without: tuple[str, ...] = ()) -> tuple[tuple[str,
     for key, value in written.items():
         # A further disk exists only because one of its settings is given.
         names_disk = key.endswith(".size") and bool(further([key]))
-        is_made = isinstance(value, str) and bundle.is_made(Path(value))
+        is_made = isinstance(value, str) and transfer.is_made(Path(value))
         if (value == usual[key] and not names_disk) or key.startswith(left_out) or is_made:
             continue
         if key == FRAGMENTS:

@@ -13,10 +13,9 @@ from typing import Self
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.graph import Floats, Mask, Numbers, RangeGraph
+from bisector.search.graph import OLD_END, Floats, Kernel, Mask, Numbers, RangeGraph, SearchFacts, as_mask, new_under
 from bisector.search.likelihood import Key
 from bisector.search.posterior import Chances, KernelEvidence, Posterior
-from bisector.search.readings import OLD_END, Kernel, SearchFacts, as_mask, new_under
 
 # Outcomes less likely than _UNLIKELY are left out, and so are all but the _MOST_OUTCOMES likeliest.
 _UNLIKELY = 4e-3
@@ -177,7 +176,7 @@ def prospects(graph: RangeGraph, belief: Posterior, facts: SearchFacts, costs: C
     gain = sound * (1 - skip)
     worth = gain / ((1 - skip) * run + skip * costs.skip_min)
     under_way = (commit for commit, kernel in facts.in_flight if kernel is Kernel.COMMIT)
-    worth[as_mask(len(graph), facts.closed.union(under_way))] = -np.inf
+    worth[as_mask(len(graph), facts.unreadable.union(under_way))] = -np.inf
     return Prospects(outcomes, sound, gain, worth, costs.build_spare * builds + costs.longest(0.0, whole=False))
 
 
@@ -262,7 +261,7 @@ def missing_whole_runs(problem: SearchProblem, facts: SearchFacts, culprit: int,
         within = (other for other in whole if other != OLD_END)
         return not needed.any() or any(np.array_equal(needed, graph.ancestors(other) & relevant) for other in within)
 
-    testable = (commit for commit in (culprit, *graph.parents[culprit]) if commit not in facts.closed)
+    testable = (commit for commit in (culprit, *graph.parents[culprit]) if commit not in facts.unreadable)
     return tuple(commit for commit in testable if commit not in whole and not is_stood_for(commit))
 
 
@@ -299,7 +298,7 @@ def misfits_to_reread(
     measured = dict(facts.twins)
     for commit in (suspect, *problem.graph.parents[suspect]):
         read = belief.tested.get(commit)
-        is_open = read is not None and commit not in facts.closed and not _fits(read, commit, suspect)
+        is_open = read is not None and commit not in facts.unreadable and not _fits(read, commit, suspect)
         if is_open and read is not None and abs(read.surely_new) < math.log(odds):
             yield measured.get(commit, commit)
 

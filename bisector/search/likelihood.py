@@ -12,9 +12,8 @@ from typing import Self, TypeAlias
 import numpy as np
 
 from bisector.core.verdict import Verdict
-from bisector.search.graph import Floats, Mask, Numbers
+from bisector.search.graph import Floats, Kernel, Mask, Numbers, Reading
 from bisector.search.noise import NOTHING, OF_HOSTS, Expected, Particles, Rates, beyond
-from bisector.search.readings import Kernel, Reading
 
 # The probability that a picked commit lacks what it builds upon, and so has no effect in any run although it is the
 # answer.

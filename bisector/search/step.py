@@ -26,10 +26,10 @@ from bisector.search.choice import (
     prospects,
 )
 from bisector.search.effect import Fit, SuspectEffect, chance_of_nothing, effect_of, effect_of_all, fit
+from bisector.search.graph import OLD_END, Kernel, SearchFacts
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import capacity, expected_runs
 from bisector.search.posterior import Posterior, posterior
-from bisector.search.readings import OLD_END, Kernel, SearchFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,7 +418,7 @@ class _Situation:
                 gain = kernel_gain_bits(self.problem.graph, belief, outlook.outcomes, commit, kernel)
                 # A run of the commit itself, if it may work, tells as much as a second reading, and is due anyway if
                 # the commit is the answer.
-                may_work = commit not in facts.closed and 2 * outlook.gain_bits[commit] > outlook.sound_bits[commit]
+                may_work = commit not in facts.unreadable and 2 * outlook.gain_bits[commit] > outlook.sound_bits[commit]
                 if is_read and may_work and commit not in facts.measured:
                     continue
                 build_min = 0.0 if is_read else costs.build_min

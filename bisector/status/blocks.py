@@ -1,4 +1,4 @@
-"""The state of each block of a comparison, derived from the record as verdicts are.
+"""The state of each block of a comparison, derived from the record as verdicts are; how many are left, and their time.
 
 A block counts if each of its arms has a sound trial. Once a trial of a block is weak or ends in a fault of its kernel,
 no further trial of the block is measured: the block stays on record without counting, and another block takes its
@@ -7,8 +7,17 @@ place. So figures that are compared were always measured close together, by a ru
 An interrupted block does not count either: its process ended, its host was rebooted or changed, or more time passed
 between two of its trials than the longest of them took. Drift over hours affects all figures of a block alike only if
 the block is measured without a break.
+
+A setup gets as many blocks as were asked for, or as many as make its intervals narrow, which is checked after certain
+numbers of blocks (``LOOKS``). A setup on which nothing can be compared (any longer) is n/a and gets no further blocks.
+
+A trial is assumed to take as long as earlier ones, or else as long as the settings ask for. A budget holds only if no
+block takes longer than predicted, so the longest trial of the setup so far is the measure; before there is one, the
+cache is assumed to take the longest allowed time to fill. A workload of unknown length is assumed to take as long as on
+the other setups, and no time until it has run on one.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,20 +26,21 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import combinations, pairwise
 from operator import attrgetter
+from typing import Annotated
 
-from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
+from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA, LOOKS, Effect, effect
 from bisector.analysis.judgement import judged_run, why_unscored
 from bisector.analysis.quality import Speed, speed_of, why_unlike
 from bisector.analysis.verdicts import Judging, host_of
+from bisector.config import Settings
 from bisector.core import units
 from bisector.core.subject import Compiler
 from bisector.core.trial import Fault, Stage, Trial, difference
 from bisector.core.verdict import Verdict
 from bisector.status.comparison import ComparedArm as Shown
 from bisector.status.comparison import ComparisonResult, MeasuredSetup, SoundBlock, figure, result
-from bisector.store.comparison import Arm, Block, Place, Placed, Plan
-from bisector.store.facts import BuildTry
-from bisector.store.store import Store
+from bisector.store.facts import Arm, Block, BuildTry, Place, Placed, Plan
+from bisector.store.store import Store, build_seconds, process_s
 
 _OF_ANY_SETUP = (Stage.CHECKOUT, Stage.CONFIG, Stage.BUILD, Stage.BOOT)  # the same on every stack and workload
 _ORDER = tuple(Stage)
@@ -39,6 +49,8 @@ BUILT_IN = (
     "an image boots without its initramfs and modules: what the guest needs has to be built in, as kconfigs/vm.config"
     " has it (virtio_pci, virtio_blk, virtio_net, ext4, the serial console)"
 )
+BOOT_AND_LAYOUT_S = 30.0  # of a trial in emulation: a boot takes 6 s, a stack up to 15 s
+_LEAST_ARMS = 2  # to compare: the first arm and another one
 
 
 class BlockState(StrEnum):
@@ -172,7 +184,7 @@ class Blocks:
 
         It is smaller if a single arm is compared and the setup ends as soon as its interval is narrow.
         """
-        lone = len(self.present(setup)) <= 2  # noqa: PLR2004 - the first arm and another one
+        lone = len(self.present(setup)) <= _LEAST_ARMS
         return LOOKED_ALPHA if lone and self.plan.extent.until is not None else ALPHA
 
     def builder(self, arm: int) -> Compiler | None:
@@ -411,3 +423,122 @@ def unlike_kernels(plan: Plan, placed: Sequence[Placed]) -> Pairs:
             earlier, family = made.setdefault(arm.subject.fragment, (arm, trial.kernel.family))
             found += [(earlier.name, arm.name)] if family != trial.kernel.family else []
     return tuple(found)
+
+
+# The blocks that are left, and the time they take
+
+
+def comparable(blocks: Blocks, setup: int) -> bool:
+    """Whether the first arm and at least one other are still measured on a setup."""
+    present = blocks.present(setup)
+    return 0 in present and len(present) >= _LEAST_ARMS
+
+
+def blocks_left(blocks: Blocks, setup: int) -> int:
+    """The number of blocks a setup still needs; if its intervals decide, the number until they are checked next."""
+    if not comparable(blocks, setup):
+        return 0
+    extent, count = blocks.plan.extent, complete(blocks, setup)
+    if extent.until is None:
+        return max(extent.runs - count, 0)
+    narrow = count in LOOKS and all(one.is_narrow(extent.until) for one in effects(blocks, setup))
+    return 0 if narrow else next((look - count for look in LOOKS if look > count), 0)
+
+
+def complete(blocks: Blocks, setup: int) -> int:
+    """The number of blocks that count, for the arm that has the fewest: one that did not build has missed some."""
+    others = [arm for arm in blocks.present(setup) if arm != 0]
+    return min(sum({0, arm} <= set(block.arms) for block in blocks.counted(setup)) for arm in others)
+
+
+def effects(blocks: Blocks, setup: int) -> tuple[Effect, ...]:
+    """The effect of each arm against the first one on a setup, if there are blocks with both."""
+    pairs = (blocks.pairs(setup, arm) for arm in blocks.present(setup) if arm != 0)
+    figures = (zip(*one, strict=True) for one in pairs if one)
+    return tuple(effect(first, other, blocks.alpha(setup)) for first, other in figures)
+
+
+def left_s(blocks: Blocks) -> float:
+    """The seconds that the remaining blocks of all setups take."""
+    left = {setup: blocks_left(blocks, setup) for setup in range(len(blocks.plan.setups))}
+    return math.fsum(count * block_s(blocks, setup) for setup, count in left.items() if count)
+
+
+def block_s(blocks: Blocks, setup: int) -> float:
+    """The seconds that a block of a setup takes, without builds."""
+    took = [trial.timings.total_s - trial.timings.build_s for trial in _sound(blocks, setup)]
+    return len(blocks.present(setup)) * (max(took) if took else _first_s(blocks, setup))
+
+
+def _first_s(blocks: Blocks, setup: int) -> float:
+    """The seconds of a setup's first trial."""
+    planned = blocks.plan.setups[setup]
+    most_s = longest_planned_trial_s(planned)
+    if planned.workload.runtime_s:
+        return most_s
+    workload, setups = planned.setup.workload, enumerate(blocks.plan.setups)
+    alike = [trial for n, one in setups if one.setup.workload == workload for trial in _sound(blocks, n)]
+    longest_s = max((trial.timings.workload_s / max(1, len(trial.runs)) for trial in alike), default=0.0)
+    return most_s + len(planned.storage.stack.phases) * longest_s
+
+
+def _sound(blocks: Blocks, setup: int) -> list[Trial]:
+    return [one.trial for one in blocks.placed if blocks.is_of(one, setup) and one.trial.fault is None]
+
+
+def asked_s(settings: Settings) -> float:
+    """The seconds of a trial by its settings alone, without its build, if its cache is full after the fewest rounds.
+
+    A workload of unknown length counts as zero.
+    """
+    return _asked_s(settings, settings.storage.fill_rounds * settings.workload.runtime_s)
+
+
+def longest_planned_trial_s(settings: Settings) -> float:
+    """The same as :func:`asked_s` if the cache takes the longest allowed time to fill."""
+    storage = settings.storage
+    return _asked_s(settings, max(storage.fill_rounds * settings.workload.runtime_s, storage.fill_deadline_s))
+
+
+def _asked_s(settings: Settings, filling_s: float) -> float:
+    phases = settings.storage.stack.phases
+    fills = sum(phase.fills for phase in phases)
+    runs_s = (len(phases) - fills) * settings.workload.runtime_s
+    return BOOT_AND_LAYOUT_S + settings.machine.time.most_host_s(fills * filling_s + runs_s)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpent:
+    """Wall-clock seconds of a run's processes, and the parts spent on builds, boots, stacks and workloads."""
+
+    total_s: Annotated[float, "from the beginning of each process to its end, pauses between them left out"]
+    build_s: Annotated[float, "of that, building kernels"]
+    boot_s: Annotated[float, "booting guests"]
+    storage_s: Annotated[float, "laying out the stack"]
+    workload_s: Annotated[float, "the workload, with the filling of caches"]
+
+    @classmethod
+    def of(cls, store: Store, trials: Sequence[Trial]) -> "TimeSpent | None":
+        """The time spent on a run with these trials; None if there are none."""
+        if not trials:
+            return None
+        took = [one.timings for one in trials]
+        return cls(
+            total_s=process_s(store.log),
+            build_s=build_seconds(store.log) + math.fsum(one.build_s for one in took),
+            boot_s=math.fsum(one.boot_s for one in took),
+            storage_s=math.fsum(one.storage_s for one in took),
+            workload_s=math.fsum(one.workload_s for one in took),
+        )
+
+    @property
+    def other_s(
+        self,
+    ) -> Annotated[float, "all the rest: bisector's own, waiting for a quiet host, attempts that failed"]:
+        """The rest, which includes waiting for a quiet host and failed attempts."""
+        return max(0.0, self.total_s - self.build_s - self.boot_s - self.storage_s - self.workload_s)
+
+    @property
+    def other_share(self) -> Annotated[float, "`other_s` as a share of the time without builds"]:
+        """The share of the rest in the time without builds; 0 if there is no such time."""
+        return self.other_s / (self.total_s - self.build_s) if self.total_s > self.build_s else 0.0

@@ -34,9 +34,9 @@ from bisector.analysis.comparison import (
 from bisector.analysis.judgement import judged_run
 from bisector.analysis.quality import thin_tail
 from bisector.analysis.verdicts import host_of
+from bisector.core.deadline import BY_THE_HOST, GuestTime
 from bisector.core.figures import Run
-from bisector.core.guest_time import BY_THE_HOST, GuestTime
-from bisector.core.json_keys import FLAT, PAIRS, Key
+from bisector.core.json_document import FLAT, PAIRS, Key
 from bisector.core.metric import Better, named
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective, available
 from bisector.core.subject import Setup

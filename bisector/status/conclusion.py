@@ -27,8 +27,8 @@ from bisector.host.files import inside
 from bisector.kernel import kconfig
 from bisector.search.choice import missing_whole_runs, possible_changed_ends, prospects
 from bisector.search.effect import Fit, SuspectEffect, effect_of, fit
+from bisector.search.graph import Kernel
 from bisector.search.posterior import Posterior
-from bisector.search.readings import Kernel
 from bisector.search.step import (
     ChangedEndToRead,
     CommitToRead,

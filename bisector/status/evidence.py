@@ -18,11 +18,10 @@ from bisector.core.trial import Timings, Trial
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.ranges import SearchRange
 from bisector.search.choice import Costs, SearchProblem
-from bisector.search.graph import Floats, Mask
+from bisector.search.graph import OLD_END, Floats, Kernel, Mask, Reading, SearchFacts, as_mask
 from bisector.search.likelihood import HostScale, Weighing
 from bisector.search.noise import OF_COUNTED, OF_HOSTS, EarlierSearches, Rates
 from bisector.search.posterior import prior
-from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, as_mask
 from bisector.search.step import Search
 
 _MIN_S = 60.0

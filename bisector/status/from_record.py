@@ -1,4 +1,10 @@
-"""Derive the view of a bisection from its record alone, by the metric that decided or by another one."""
+"""Derive the view of a bisection from its record alone, by the metric that decided or by another one.
+
+Counted time has no caches, no branch prediction and no second CPU, so a change that has some size in instructions may
+have another size, or none, by the host's clock. The answer of a run in counted time can therefore be measured once more
+by the host's clock: as a comparison of the answer with its parent (:mod:`bisector.compare`), whose record lies below
+the run's. The comparison stands beside the answer and never changes it.
+"""
 
 import math
 import shlex
@@ -8,36 +14,38 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from bisector.analysis.comparison import Scale, factor_between
 from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.verdicts import Judging
 from bisector.config import ConfirmBy
 from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
-from bisector.core.objective import Objective
+from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, NotChanged
 from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Range, SearchRange
 from bisector.git.repository import Repository
-from bisector.search.readings import Kernel
+from bisector.search.graph import Kernel
+from bisector.status.blocks import Blocks, result_of
 from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
 from bisector.status.evidence import Case, Known
-from bisector.status.host_clock import host_clock
 from bisector.status.view import (
     BeliefView,
     BisectionView,
     BudgetView,
     EffectView,
+    HostClock,
     HostThreshold,
     LevelView,
     Likely,
     TrialView,
 )
-from bisector.store.comparison import Budget
-from bisector.store.facts import InfraFault, RunHeader
-from bisector.store.rundir import GIT_LOG, RunDirectory, state_of
-from bisector.store.store import Store
+from bisector.store.facts import Budget, InfraFault, RunHeader
+from bisector.store.rundir import GIT_LOG, RunDirectory
+from bisector.store.store import Store, state_of
 
+CONFIRMED = "confirmed"  # the directory of the comparison by the host's clock, in that of the run
 _MIN_S = 60.0
 _SPARE = 1.1  # so that a trial that takes a little longer than earlier ones still fits
 _SIDES = (Verdict.OLD, Verdict.NEW)
@@ -323,3 +331,46 @@ def seen_again(judging: Judging, seen: Judging) -> str:
     unknown = f"; of {silent} it says nothing" if silent else ""
     old, new = (seen.objective.text(seen.objective.value_of(score)) for score in (line.old, line.new))
     return f"by {label}, {line.direction} from {old} to {new}, {what}{unknown}"
+
+
+# The answer by both clocks
+
+
+def host_clock(run_dir: Path, repository: Path | None, judging: Judging, first: Commit) -> HostClock:
+    """Return the change at the answer by both clocks, from the records of the run and of the comparison below it."""
+    made = _measured(HostClock(first, judging.objective.label, str(run_dir / CONFIRMED)))
+    parent = made.parent
+    if parent is None and repository is not None:
+        with suppress(BisectorError), Repository.open(repository) as opened:
+            parent = next(iter(opened.commits(opened.parents(first.sha, first_only=True))), None)
+    if parent is None:
+        return made
+    # The readings of both kernels; if one has none of its own, all readings of its side.
+    sides = []
+    for commit, side in ((parent, Verdict.OLD), (first, Verdict.NEW)):
+        of_side = [sha for sha, verdict in judging.verdicts() if verdict is side]
+        scores = judging.scores_of((commit.sha,)) or judging.scores_of(of_side)
+        sides.append([judging.objective.value_of(score) for score in scores])
+    return replace(made, parent=parent, counted=factor_between(*sides))
+
+
+def _measured(clock: HostClock) -> HostClock:
+    """Add what the comparison has on record, if it has begun."""
+    try:
+        if not RunDirectory.is_at(Path(clock.run_dir)):
+            return clock
+        run = RunDirectory.open(Path(clock.run_dir))
+        with Store.open(run.database, readonly=True) as store:
+            if (plan := store.plan) is None:
+                return clock
+            state, message = state_of(run, store)
+            known = replace(clock, parent=plan.arms[0].commit, state=state, message=message)
+            ((change, *_), *_) = (row.changes for row in result_of(Blocks.of(plan, store)).rows)
+    except BisectorError as error:
+        return replace(clock, state=State.STOPPED, message=str(error))
+    found = change.effect
+    if found is None or found.scale is not Scale.RATIO:
+        return known
+    known = replace(known, measured=Factor.of_logs(found.mean, found.half_width), pairs=found.blocks)
+    said = change.decision
+    return known if said is None else replace(known, outcome=said.outcome, fragile=said.fragile)

@@ -18,10 +18,10 @@ from bisector.analysis.comparison import (
     blocks_for_exact,
     blocks_to_tell,
 )
-from bisector.analysis.threshold import ReadingLevel
+from bisector.analysis.levels import ReadingLevel
 from bisector.core import units
-from bisector.core.guest_time import GuestTime
-from bisector.core.json_keys import FLAT, SCHEMA, Key
+from bisector.core.deadline import GuestTime
+from bisector.core.json_document import FLAT, SCHEMA, Key
 from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, Kind, Relevance
 from bisector.core.trial import Control, Taken, Trial

@@ -15,15 +15,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.metric import Better, Metric, Unit
 from bisector.core.setting import AUTO, Block, Meta, Option, Problem, Size
 from bisector.core.shell import CommandResult, Shell, Step, run_steps
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
-from bisector.storage.filling import FILLED, FILLED_BEFORE, not_full_before
-from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Phase, Site
+from bisector.storage.layer import (
+    FILLED,
+    FILLED_BEFORE,
+    Capacity,
+    Counters,
+    Files,
+    Layer,
+    LayerPlan,
+    Phase,
+    Site,
+    not_full_before,
+)
 
 _GREATEST = 2**63  # integers on record are below this
 _QUOTED, _LONGEST = 200, 64 << 10

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.setting import Problem
 from bisector.core.shell import CommandResult, Shell, Step, run_steps
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
 from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Site

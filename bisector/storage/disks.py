@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from bisector.core.errors import BisectorError, KernelFault, UserError
+from bisector.core.errors import BisectorError, UserError
+from bisector.core.figures import DiskQueue
 from bisector.core.setting import AUTO, Meta, NonNegative, Option
 from bisector.core.shell import CommandResult, Step
-from bisector.core.trial import DiskQueue, FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 
 _QUOTED = 200
 _NS = 1_000_000_000

@@ -1,4 +1,4 @@
-"""The common parts of all file systems: mkfs and mount get explicit options, which are read back afterwards.
+"""The common parts of all file systems, and the top of a stack without one.
 
 Defaults of mkfs and of mount change with tools and kernels. So each default that has changed, or that shows in figures,
 is set by the layer's settings. The options that the kernel mounted with and the format that mkfs made are read
@@ -6,8 +6,8 @@ afterwards and compared with the settings.
 
 It is the kernel's fault if it shows another value of a mount option (mount(8)), its opposite, or nothing although every
 kernel shows this option. If no kernel shows an option, nothing tells whether it was taken: that is not a fault, and
-:meth:`FileSystem.untold` names such options beforehand. Options are shown by show_mnt_opts() and show_sb_opts() of
-fs/proc_namespace.c for all file systems, and by one function of each file system, which its own module names. These
+:meth:`FileSystem.unverifiable` names such options beforehand. Options are shown by show_mnt_opts() and show_sb_opts()
+of fs/proc_namespace.c for all file systems, and by one function of each file system, which its own module names. These
 functions were read in v6.1 and compared with mounts by v6.18.
 """
 
@@ -35,21 +35,7 @@ NO_FILE_SYSTEM = "makes no file system"
 A_FILE = "names a file, and the guest has none of yours"
 # Parts of what mkfs prints if it refuses its options, as opposed to a disk that fails.
 _NOT_TAKEN = ("usage:", "unknown", "unrecognized", "invalid", "illegal", "must be", "too small", "too large")
-
-
-def words_of(options: str) -> Mapping[str, str]:
-    """The options of mkfs by letter: ``-b 4096`` becomes ``{"b": "4096"}``; commas join the values of repeated ones."""
-    words: dict[str, str] = {}
-    letter = ""
-    for word in options.split():
-        if word.startswith("-"):
-            letter = word.lstrip("-")
-            words.setdefault(letter, "")
-        else:
-            words[letter] = f"{words[letter]},{word}" if words[letter] else word
-    return words
-
-
+# An option of mount.
 _OPTION = re.compile(r"(?:X-)?[a-z0-9_][a-z0-9_.-]*(?:=[A-Za-z0-9_.:-]+)?")
 # The user's options must not mount another device, or nothing at all (mount(8)).
 _NOT_OF_A_DISK = frozenset({"ro", "remount", "bind", "rbind", "move", "loop", "offset", "sizelimit"})
@@ -117,6 +103,19 @@ def mount_row(name: str, default: str) -> Option:
     return Option(f"storage.{name}.mount_options", default, f"options that {name} is mounted with, over its defaults")
 
 
+def words_of(options: str) -> Mapping[str, str]:
+    """The options of mkfs by letter: ``-b 4096`` becomes ``{"b": "4096"}``; commas join the values of repeated ones."""
+    words: dict[str, str] = {}
+    letter = ""
+    for word in options.split():
+        if word.startswith("-"):
+            letter = word.lstrip("-")
+            words.setdefault(letter, "")
+        else:
+            words[letter] = f"{words[letter]},{word}" if words[letter] else word
+    return words
+
+
 def in_bytes(option: str) -> str:
     """An option, or a value, with its size in bytes: ``4k`` becomes ``4096``, ``logbsize=32k`` ``logbsize=32768``.
 
@@ -131,7 +130,7 @@ def in_bytes(option: str) -> str:
 def mounted_with(mountinfo: str) -> tuple[str, tuple[str, ...]]:
     """The type and the options of the file system at the mount point, from ``/proc/self/mountinfo``.
 
-    Raises :class:`bisector.core.errors.KernelFault` if there is no such line.
+    Raises :class:`bisector.core.trial.KernelFault` if there is no such line.
     """
     for line in reversed(mountinfo.splitlines()):
         before, dash, after = line.partition(" - ")
@@ -224,7 +223,7 @@ class FileSystem(Layer):
             )
             yield Problem(("storage.stack", *device.keys), sentence)
 
-    def untold(self) -> Iterator[str]:
+    def unverifiable(self) -> Iterator[str]:
         """Yield a sentence for each mount option that no kernel shows."""
         for option in self.mount_options.split(","):
             if not self.can_be_told(option):
@@ -327,3 +326,18 @@ def differing(asked: Mapping[str, str], found: Mapping[str, str]) -> Iterator[st
     for name, value in asked.items():
         if (other := found.get(name, "nothing")) != in_bytes(value):
             yield f"{name}={other} instead of {name}={value}"
+
+
+class Raw(Layer):
+    """The top of a stack whose workload reads and writes the block device below."""
+
+    name = "raw"
+    is_file_system = True
+    has_files = False
+    suspects = ("block", "drivers/block")
+    tools = ("blockdev",)
+
+    def make(self, site: Site) -> LayerPlan:
+        """Return the device below; there is nothing to make."""
+        (device,) = site.below
+        return LayerPlan(device.path, ())

@@ -1,25 +1,107 @@
-"""A layer of a storage stack: what it lies on, how it is made and checked, what it counts, and which runs it needs.
+"""A layer of a storage stack: what it lies on, how it is made, checked and filled, what it counts, and its runs.
 
-Each layer is one file of this room, with a class derived from :class:`Layer`, and one line in
-:mod:`bisector.storage.layers`. Another package adds a layer with :func:`bisector.storage.layers.register`.
+Each layer is a class of this room, derived from :class:`Layer` and registered in :mod:`bisector.storage.layers`.
+Another package adds a layer with :func:`bisector.storage.layers.register`.
+
+A phase that fills a cache is done when the cache is full and its figures no longer change. The rule is in
+docs/stacks.md, "Filling a cache": full at :data:`FULL_PERCENT`, steady within :data:`STEADY_POINTS` from round to
+round. (SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24, allows an excursion of 20 % around the
+mean and a slope of 10 % over five rounds; here two rounds are compared.)
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
-from bisector.core.figures import Run
+from bisector.core.figures import CacheStatus, DiskQueue, Run
 from bisector.core.metric import Metric
 from bisector.core.setting import Option, Problem, options_of
-from bisector.core.shell import Shell, Step
-from bisector.storage.filling import Settling
+from bisector.core.shell import Shell, Step, run_steps
 
 MOUNTPOINT = "/mnt"
+FULL_PERCENT = 95.0
+STEADY_POINTS = 5.0
+_LEAST_GAIN_POINTS = 1.0
+_FILL_GRACE_S = 60.0
 CACHE_PREFIX = "cache."  # the names of metrics that any cache may have begin with this (bisector.core.metric)
+# Metrics of a run, in percent. Every layer with a phase that fills it has the first one: how full the cache was at the
+# end. The second one, how full it was at the start, is for layers that have nothing else on record that says so.
+FILLED, FILLED_BEFORE = "cache.filled", "cache.filled_before"
+FILL = "cache.fill"  # seconds
+HIT_RATIO = "cache.hit_ratio"
 
 # Verifies the answers to a layer's checks; the second argument is ``major:minor`` of each device by its path.
 Verify: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], None]
+
+
+# Filling a cache
+
+
+class FillMode(StrEnum):
+    """Whether runs that fill a cache may end once the cache is settled, after that was shown to be harmless.
+
+    AUTO measures whether it is harmless only if a short fill can save more than that costs; SHORT does so in any case.
+    """
+
+    AUTO = "auto"
+    SHORT = "short"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """How long the policy of a cache takes to settle once the cache is full: ``periods`` of ``period_s`` seconds.
+
+    Whatever the kernel does by a clock it does at the end of each period, in every kernel that the layer supports.
+    """
+
+    period_s: float
+    periods: int = 1
+
+    @property
+    def least_s(self) -> float:
+        """For how many seconds the cache has to have been full."""
+        return self.period_s * self.periods
+
+
+def goes_on(rounds: Sequence[Run], least: int = 1) -> bool:
+    """Whether another round is needed and can help; a cache that counts how full it is gets at least ``least``."""
+    filled = [value for run in rounds if (value := _value(run, FILLED)) is not None]
+    if not filled:  # the layer does not count it, or the cache takes no blocks
+        return False
+    if len(rounds) < least:
+        return True
+    if filled[-1] < FULL_PERCENT:
+        return all(later - earlier >= _LEAST_GAIN_POINTS for earlier, later in pairwise(filled[-2:]))
+    return any(unsteady(rounds))
+
+
+def unsteady(rounds: Sequence[Run]) -> Iterator[str]:
+    """Yield a sentence for each figure that still changed between the last two rounds."""
+    if len(rounds) < 2 or _value(rounds[-1], FILL) is not None:  # noqa: PLR2004 - a change is between two
+        return
+    for name in (FILLED, HIT_RATIO):
+        before, after = (_value(run, name) for run in rounds[-2:])
+        if before is not None and after is not None and abs(after - before) > STEADY_POINTS:
+            yield f"the cache was not steady after {len(rounds)} rounds: {name} went from {before:.1f} to {after:.1f} %"
+
+
+def not_full_before(run: Run) -> Iterator[str]:
+    """Yield why a run did not begin with a full cache, by :data:`FILLED_BEFORE`."""
+    filled = _value(run, FILLED_BEFORE)
+    if filled is not None and filled < FULL_PERCENT:
+        yield f"the cache was not full before the {run.name} run: {filled:.1f} %"
+
+
+def _value(run: Run, name: str) -> float | None:
+    return dict(run.counters).get(name)
+
+
+# A layer, and what it is made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +111,8 @@ class Phase:
     The last phase is the judged one: its run decides. The phases before it bring the stack into the state that is asked
     about, so the blocks of their files stay allocated. ``unready`` yields the reasons why a run of this phase did not
     begin in that state. A phase that ``fills`` a cache is repeated on the same files until the cache is full and steady
-    (:mod:`bisector.storage.filling`); each repetition is a round, with its own name on record. If the layer says with
-    ``settling`` how long its cache takes to settle, and its counters can be read at any moment, such a run may be
-    stopped early.
+    (:func:`goes_on`); each repetition is a round, with its own name on record. If the layer says with ``settling`` how
+    long its cache takes to settle, and its counters can be read at any moment, such a run may be stopped early.
     """
 
     name: str
@@ -141,7 +222,7 @@ class LayerPlan:
     """How a layer is made: the path of its device (or its mount point), the commands, and the checks afterwards.
 
     ``verify`` is given the answers to ``checks`` and the device numbers of ``leaves``. It raises
-    :class:`bisector.core.errors.KernelFault` if the kernel made something other than what was asked for, and
+    :class:`bisector.core.trial.KernelFault` if the kernel made something other than what was asked for, and
     :class:`bisector.core.errors.InfraError` if the tools did. ``fill`` is for a cache that the workload alone may not
     fill: it returns commands that fill the cache within the given number of seconds, as far as they can. If these find
     out how full the cache can get, they leave that figure in the guest for ``counters``.
@@ -226,7 +307,7 @@ class Layer(ABC):
         """Kernel parameters that the guest is booted with."""
         return ()
 
-    def untold(self) -> Iterator[str]:
+    def unverifiable(self) -> Iterator[str]:
         """Yield a sentence for each setting that cannot be read back once the layer is made."""
         yield from ()
 
@@ -245,3 +326,62 @@ class Layer(ABC):
     @abstractmethod
     def make(self, site: Site) -> LayerPlan:
         """How the layer is made on the empty devices of ``site``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The counters of all layers at one moment, from the disks upwards."""
+
+    of_layers: tuple[Any, ...] = ()
+
+    @property
+    def cache(self) -> CacheStatus | None:
+        """The status of the uppermost dm-cache, which is recorded unchanged; None if the stack has no dm-cache."""
+        return next((one for one in reversed(self.of_layers) if isinstance(one, CacheStatus)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class MountedStack:
+    """A stack in the guest: ``mountpoint`` of its file system or, if it has none, the path of the uppermost ``device``.
+
+    ``description`` are the commands that made it, in order, ``made`` its layers in the same order. ``room`` names the
+    settings that make it larger, ``queues`` are the queue settings of the disks as the kernel shows them.
+    """
+
+    mountpoint: str
+    description: tuple[str, ...]
+    device: str = ""
+    room: str = ""
+    made: tuple[LayerPlan, ...] = ()
+    queues: tuple[DiskQueue, ...] = ()
+
+    def read(self, shell: Shell) -> Readings:
+        """Read the counters of each layer that has any."""
+        return Readings(tuple(counters.read(shell) for counters in self._counters))
+
+    def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
+        """The metrics between two readings, as name and value; the upper of two layers with the same metric counts."""
+        values: dict[str, float] = {}
+        for counters, first, last in zip(self._counters, before.of_layers, after.of_layers, strict=True):
+            values |= dict(counters.values(first, last))
+        return tuple(values.items())
+
+    @property
+    def fills_itself(self) -> bool:
+        """Whether a layer can fill the part of its cache that a workload left free."""
+        return any(one.fill is not None for one in self.made)
+
+    def fill(self, shell: Shell, seconds: float) -> None:
+        """Fill the part of each cache that is still free, within ``seconds`` per cache."""
+        for one in self.made:
+            if one.fill is not None:
+                run_steps(shell, one.fill(seconds), seconds + _FILL_GRACE_S)
+
+    @property
+    def _counters(self) -> tuple[Counters, ...]:
+        return tuple(one.counters for one in self.made if one.counters is not None)
+
+
+# Filled by :mod:`bisector.storage.layers`. It is here because workloads ask for the metrics of layers, not for stacks.
+registered: dict[str, type[Layer]] = {}
+LAYERS: Mapping[str, type[Layer]] = MappingProxyType(registered)

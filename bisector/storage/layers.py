@@ -1,8 +1,5 @@
 """The layers that a stack can be composed of, by name."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from bisector.core import metric
 from bisector.core.setting import options_of
 from bisector.storage.bcache import Bcache
@@ -10,16 +7,12 @@ from bisector.storage.btrfs import Btrfs
 from bisector.storage.crypt import Crypt
 from bisector.storage.disks import DISKS, objection_to
 from bisector.storage.ext4 import Ext4
-from bisector.storage.layer import Layer
-from bisector.storage.lvmcache import LvmCache
-from bisector.storage.lvmwritecache import LvmWritecache
+from bisector.storage.file_system import Raw
+from bisector.storage.layer import Layer, registered
+from bisector.storage.lvmcache import LvmCache, LvmWritecache
 from bisector.storage.raid import Raid1, Raid5
 from bisector.storage.ram import Ram
-from bisector.storage.raw import Raw
 from bisector.storage.xfs import Xfs
-
-_layers: dict[str, type[Layer]] = {}
-LAYERS: Mapping[str, type[Layer]] = MappingProxyType(_layers)
 
 
 def register(layer: type[Layer]) -> None:
@@ -28,27 +21,27 @@ def register(layer: type[Layer]) -> None:
     Raises :class:`ValueError` if another layer has the name, a setting or a metric, and if the judged phase is not
     exactly the last one.
     """
-    if layer.name in (*_layers, *DISKS):
+    if layer.name in (*registered, *DISKS):
         raise ValueError(f"there is a layer or disk called {layer.name} already")
-    keys = {option.key for known in _layers.values() for option in options_of(known)}
+    keys = {option.key for known in registered.values() for option in options_of(known)}
     if twice := sorted(keys & {option.key for option in options_of(layer)}):
         raise ValueError(f"{layer.name}: another layer has the setting {twice[0]}")
     if layer.phases and [phase.judged for phase in layer.phases] != [False] * (len(layer.phases) - 1) + [True]:
         raise ValueError(f"{layer.name}: the last phase is the judged one")
     for own in layer.metrics:
         metric.register(own)
-    _layers[layer.name] = layer
+    registered[layer.name] = layer
 
 
 def forget(name: str) -> None:
     """Undo :func:`register`."""
-    for own in _layers.pop(name).metrics:
+    for own in registered.pop(name).metrics:
         metric.forget(own.name)
 
 
 def aliases() -> dict[str, str]:
     """Whole stacks by their short names: each layer with an alias, and each disk for ext4 on it."""
-    of_layers = {layer.name: layer.alias for layer in _layers.values() if layer.alias}
+    of_layers = {layer.name: layer.alias for layer in registered.values() if layer.alias}
     return of_layers | {disk: f"{disk}+{Ext4.name}" for disk in DISKS}
 
 
@@ -58,7 +51,7 @@ def spelled_out(text: str) -> str:
     A word that can name a disk and names no layer is taken for a disk, since only the settings say which disks exist.
     """
     word = text.strip()
-    if word not in _layers and objection_to(word) is None:
+    if word not in registered and objection_to(word) is None:
         return f"{word}+{Ext4.name}"
     return aliases().get(word, text)
 

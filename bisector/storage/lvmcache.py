@@ -1,25 +1,49 @@
-"""dm-cache by LVM's own commands (lvmcache(7)): a slow device with a cache on a fast one.
+"""dm-cache and dm-writecache by LVM's own commands (lvmcache(7)): a slow device with a cache on a fast one.
 
 Every property that has a default, in LVM or in the kernel, is named in the commands and read back, since defaults
-differ between versions. The default policy was mq before v4.2 and is smq since then. LVM makes metadata of format 2 if
-the kernel has it; kernels before v4.11 cannot read it (629d0a8a1a10, "dm cache metadata: add "metadata2" feature").
+differ between versions. The default policy of dm-cache was mq before v4.2 and is smq since then. LVM makes its metadata
+of format 2 if the kernel has it; kernels before v4.11 cannot read it (629d0a8a1a10, "dm cache metadata: add
+"metadata2" feature").
+
+dm-writecache caches no reads, except of blocks that are not written back yet. Kernels have it since v4.18
+(48debafe4f2f, "dm: add writecache target"). They start to write back when the share of blocks in use is above the high
+watermark, and stop when it is below the low watermark (Documentation/admin-guide/device-mapper/writecache.rst). So a
+cache whose use has come near the low watermark counts as full.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from bisector.core.errors import InfraError
 from bisector.core.figures import CacheStatus, Run
-from bisector.core.setting import AUTO, Meta, Option, Problem, Size
+from bisector.core.metric import Metric, Unit
+from bisector.core.setting import AUTO, Block, Meta, Option, Problem, Size
 from bisector.core.shell import Step
 from bisector.core.units import size_text
-from bisector.storage import device_mapper
-from bisector.storage.device_mapper import SECTOR_BYTES
+from bisector.storage.device_mapper import (
+    SECTOR_BYTES,
+    LvmCacheLayer,
+    MapperUnreadable,
+    arguments,
+    quoted,
+    whole_extents,
+)
 from bisector.storage.disks import fault, kernel_fault
-from bisector.storage.filling import FILLED, FULL_PERCENT, Settling
-from bisector.storage.layer import Capacity, Feature, Files, Phase, Since
+from bisector.storage.layer import (
+    FILLED,
+    FILLED_BEFORE,
+    FULL_PERCENT,
+    Capacity,
+    Feature,
+    Files,
+    Phase,
+    Settling,
+    Since,
+    not_full_before,
+)
 
 _METADATA_LEAST_BYTES = 8 << 20  # lvmcache(7): cache metadata "with a minimum size of 8MiB"
 # For each chunk the mapping, its hint and the hint's key; and room for a transaction (_cache_min_metadata_size() in
@@ -52,11 +76,28 @@ _N = r"(\d{1,18})"  # integers on record have 63 bits; the kernel's counters hav
 # all, read hits and misses, write hits and misses, demotions, promotions, dirty blocks.
 _STATUS = re.compile(rf"{_N} {_N}/{_N} {_N} {_N}/{_N} {_N} {_N} {_N} {_N} {_N} {_N} {_N} (.*)", re.ASCII)
 
+# The fields of the status of a dm-writecache before v5.15, and since then.
+_OLD_FIELDS, _NEW_FIELDS = 4, 14
+_MOST_PERCENT = 100
+_LEFT_SHARE = 0.9  # of the low watermark, after the last batch that is written back
+_GREATEST = 2**63  # integers on record are below this
+_QUOTED = 200
+# The kernel's defaults for an SSD: after how many blocks and how many milliseconds written data is committed. And how
+# many jobs may write back at a time: the default was unlimited until the middle of 2022, and since then follows the
+# size of the memory, up to this number (MAX_WRITEBACK_JOBS in drivers/md/dm-writecache.c).
+_FIXED = {"writeback_jobs": 65536, "autocommit_blocks": 65536, "autocommit_time": 1000}
+_DATA_SHARE = 0.9  # of the volume, besides 16 bytes of metadata for each block (struct wc_memory_entry)
+# Nothing else goes by a clock: watermarks decide when to write back, and max_age is off (drivers/md/dm-writecache.c).
+_WRITECACHE_SETTLING = Settling(_FIXED["autocommit_time"] / 1000)
+
+
+# dm-cache
+
 
 def _cache_arguments(line: str) -> list[str]:
-    words = device_mapper.arguments(line, "cache")
+    words = arguments(line, "cache")
     if words[:1] in (["Fail"], ["Error"]):
-        raise device_mapper.MapperUnreadable(f"dm-cache gave up: its status is {words[0]!r}")
+        raise MapperUnreadable(f"dm-cache gave up: its status is {words[0]!r}")
     return words
 
 
@@ -71,7 +112,7 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
     The threshold is None if the kernel does not print it. Raises :class:`MapperUnreadable`, also if the metadata are
     read-only.
     """
-    strange = device_mapper.MapperUnreadable(f"not a dm-cache status line: {device_mapper.quoted(line)}")
+    strange = MapperUnreadable(f"not a dm-cache status line: {quoted(line)}")
     if (found := _STATUS.fullmatch(" ".join(_cache_arguments(line)))) is None:
         raise strange
     *figures, rest = found.groups()
@@ -86,7 +127,7 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
         raise strange from error
     # Kernels before v4.3 do not print needs_check, and kernels before v3.16 not even whether metadata are read-only.
     if not {"ro", "needs_check"}.isdisjoint(words):
-        raise device_mapper.MapperUnreadable("the kernel made the cache's metadata read-only")
+        raise MapperUnreadable("the kernel made the cache's metadata read-only")
     # writeback is the kernel's default, which it may leave out.
     mode = next((one for one in features if one in _MODES), _MODES[0])
     read_hits, read_misses, write_hits, write_misses, demotions, promotions = counts
@@ -107,7 +148,7 @@ def parse_table(line: str) -> tuple[Mapping[str, str], int, int]:
     except (ValueError, StopIteration):
         found = None
     if found is None:
-        raise device_mapper.MapperUnreadable(f"not a dm-cache table line: {device_mapper.quoted(line)}")
+        raise MapperUnreadable(f"not a dm-cache table line: {quoted(line)}")
     parts = dict(zip(("metadata", "data", "origin"), found.groups(), strict=False))
     return parts, int(found[4]), _NEWER_FORMAT if "metadata2" in features else 1
 
@@ -142,7 +183,7 @@ def _not_full(run: Run) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class LvmCache(device_mapper.LvmCacheLayer):
+class LvmCache(LvmCacheLayer):
     """A dm-cache: the first run fills it, the second one shows which blocks it keeps."""
 
     name = "lvmcache"
@@ -210,7 +251,7 @@ class LvmCache(device_mapper.LvmCacheLayer):
 
     def volume_bytes(self) -> int:
         """The size of cache and metadata, whether in one volume or in two."""
-        return device_mapper.whole_extents(self.cache_bytes) + device_mapper.whole_extents(self.metadata_bytes)
+        return whole_extents(self.cache_bytes) + whole_extents(self.metadata_bytes)
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """Yield also what LVM refuses, or makes in another way than it is told to."""
@@ -237,9 +278,9 @@ class LvmCache(device_mapper.LvmCacheLayer):
                 yield Problem(tuple(f"storage.cache_{name}" for name in keys.split()), sentence, hint)
         # fmt: on
         if self.metadata_bytes < self.least_metadata_bytes:
-            least = size_text(device_mapper.whole_extents(self.least_metadata_bytes))
+            least = size_text(whole_extents(self.least_metadata_bytes))
             yield Problem(("storage.metadata_size",), f"LVM needs {least} or more for it")
-        yield from device_mapper.LvmCacheLayer.problems(self, below, files)
+        yield from LvmCacheLayer.problems(self, below, files)
 
     def volumes(self, group: str, fast: str, slow: str) -> Iterator[Step]:
         """Yield the steps in the order that a pool needs: volumes on the fast device, the origin, then the cache."""
@@ -301,11 +342,161 @@ class LvmCache(device_mapper.LvmCacheLayer):
             told = f"dmsetup: the cache is {', '.join(found)}; asked for {', '.join(asked)}"
             raise fault(told, table_line.strip(), status_line.strip())
         block_bytes = block_sectors * SECTOR_BYTES
-        cache_bytes = device_mapper.whole_extents(self.cache_bytes) // block_bytes * block_bytes
+        cache_bytes = whole_extents(self.cache_bytes) // block_bytes * block_bytes
         for what, size_bytes, has_bytes in (
             ("cache", cache_bytes, status.total_blocks * block_bytes),
-            ("metadata", device_mapper.whole_extents(self.metadata_bytes), metadata_bytes),
+            ("metadata", whole_extents(self.metadata_bytes), metadata_bytes),
         ):
             if has_bytes != size_bytes:
                 raise InfraError(f"LVM made {has_bytes:,} bytes for the {what} of dm-cache instead of {size_bytes:,}")
         return parts
+
+
+# dm-writecache
+
+
+@dataclass(frozen=True, slots=True)
+class WritecacheStatus:
+    """``dmsetup status`` of a dm-writecache: blocks in all, free blocks, and blocks being written back.
+
+    ``counts`` are reads, read hits, writes, and writes around the cache; empty before v5.15 (e3a35d03407c, "dm
+    writecache: add event counters"). From v5.15 to the middle of 2022 they count requests, since then blocks
+    (2c6e755b49d2, b2676e1482af).
+    """
+
+    blocks: int
+    free: int
+    writeback: int
+    counts: tuple[int, ...] = ()
+
+
+def parse_writecache_status(line: str) -> WritecacheStatus:
+    """Read ``dmsetup status DEVICE``; raises :class:`MapperUnreadable`, also if the target met an error."""
+    words = arguments(line, "writecache")
+    if len(words) not in (_OLD_FIELDS, _NEW_FIELDS) or not all(map(_is_whole, words[1:])):
+        raise MapperUnreadable(f"not a dm-writecache status line: {quoted(line)}")
+    if words[0] != "0":
+        raise MapperUnreadable(f"dm-writecache met error {words[0][:_QUOTED]}")
+    blocks, free, writeback, *more = map(int, words[1:])
+    reads_hits_writes, around = more[:3], more[5:6]  # the two between them are hits of uncommitted and committed writes
+    return WritecacheStatus(blocks, free, writeback, (*reads_hits_writes, *around))
+
+
+def _is_whole(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and int(word) < _GREATEST
+
+
+@dataclass(frozen=True, slots=True)
+class LvmWritecache(LvmCacheLayer):
+    """A dm-writecache: the first run fills it until it is written back, the second one is judged."""
+
+    name = "lvmwritecache"
+    group = "bisectorw"
+    size_keys = ("storage.lvmwritecache.cache_size",)
+    filled = "the cache up to its low watermark"
+    alias = "lvmwritecache(ssd,hdd)+ext4"
+    fragments = ("storage-lvmwritecache",)
+    suspects = ("drivers/md/dm-writecache.c", "drivers/md/dm-io-tracker.h", "drivers/md")
+    tools = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup")
+    metrics = (
+        Metric("cache.blocks", Unit.COUNT, None, "blocks of the cache"),
+        Metric("cache.free_blocks", Unit.COUNT, None, "blocks of the cache that were free at the end"),
+        Metric("cache.writeback_blocks", Unit.COUNT, None, "blocks that were being written back at the end"),
+    )
+    phases = (
+        Phase("empty", judged=False, fills=True, settling=_WRITECACHE_SETTLING),
+        Phase("full", unready=not_full_before),
+    )
+
+    # The settings, laid out as a table.
+    # fmt: off
+    cache_bytes: Annotated[Size, Meta(ge=1 << 20), Option(
+        "storage.lvmwritecache.cache_size", "64MiB",
+        "dm-writecache on the fast disk, with its metadata, bytes", "4GiB")]
+    high_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
+        "storage.lvmwritecache.high_watermark", 50,
+        "share of dm-writecache's blocks in use from which on it writes back, percent")]
+    low_percent: Annotated[int, Meta(ge=1, le=_MOST_PERCENT), Option(
+        "storage.lvmwritecache.low_watermark", 45,
+        "share of dm-writecache's blocks in use below which it stops writing back, percent")]
+    block_bytes: Annotated[Block, Option(  # lvmcache(7), "dm-writecache block size"
+        "storage.lvmwritecache.block_size", 4096, "block of dm-writecache, bytes")]
+    # fmt: on
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """The arguments of the target by name, without the size of a block."""
+        return {"high_watermark": self.high_percent, "low_watermark": self.low_percent, **_FIXED}
+
+    def filled_by(self) -> int:
+        """The bytes up to the low watermark; anything above it is written back."""
+        return -(-self.cache_bytes * self.low_percent // _MOST_PERCENT)
+
+    def volume_bytes(self) -> int:
+        """The size of the one volume, which includes the metadata."""
+        return whole_extents(self.cache_bytes)
+
+    def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
+        """Yield also watermarks that the target does not take."""
+        if self.low_percent > self.high_percent:
+            keys = ("storage.lvmwritecache.low_watermark", "storage.lvmwritecache.high_watermark")
+            yield Problem(keys, "the low one is at most the high one")
+        yield from LvmCacheLayer.problems(self, below, files)
+
+    def volumes(self, group: str, fast: str, slow: str) -> Iterator[Step]:
+        """Yield the steps. LVM attaches only an inactive volume, and cannot wipe it: lvconvert formats it."""
+        yield Step(f"lvcreate -y -an -Zn -n data -L {self.cache_bytes}b {group} {fast}", self.volume_fault)
+        yield Step(f"lvcreate -y -n origin -l 100%PVS {group} {slow}", self.volume_fault)
+        named = " ".join(f"{name}={value}" for name, value in {"block_size": self.block_bytes, **self.named}.items())
+        yield Step(
+            f"lvconvert -y --type writecache --cachevol {group}/data --cachesettings '{named}' {group}/origin",
+            kernel_fault,
+        )
+
+    def read_status(self, line: str) -> WritecacheStatus:
+        """See :func:`parse_writecache_status`."""
+        return parse_writecache_status(line)
+
+    def counted(self, before: WritecacheStatus, after: WritecacheStatus) -> Iterator[tuple[str, float]]:
+        """Yield the metrics of a run; the target itself counts since the cache was made."""
+        for name, status in ((FILLED_BEFORE, before), (FILLED, after)):
+            # 100 % is what remains in use after writing back down to the low watermark. The kernel writes back in
+            # batches, and the last one goes below it: to 42.5 % of a small cache, for example, instead of 45 %.
+            used = _MOST_PERCENT * (status.blocks - status.free) / max(status.blocks, 1)
+            yield name, float(min(_MOST_PERCENT, _MOST_PERCENT * used / (self.low_percent * _LEFT_SHARE)))
+        yield "cache.blocks", float(after.blocks)
+        yield "cache.free_blocks", float(after.free)
+        yield "cache.writeback_blocks", float(after.writeback)
+        # All blocks in the cache are still to be written back.
+        yield "cache.dirty_blocks", float(after.blocks - after.free)
+        counts = (before.counts, after.counts)
+        if all(counts):
+            reads, hits, writes, around = (last - first for first, last in zip(*counts, strict=True))
+            if reads + writes > 0:
+                yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
+
+    def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
+        """Check the arguments of the target and the size of the volume; see :meth:`LvmCacheLayer.check_made`.
+
+        Other arguments than LVM asked for are the kernel's fault; LVM decides the size of the volume. v4.18 computes
+        watermarks and times back from blocks and ticks, so each can be off by one.
+        """
+        asked = {"block_size": self.block_bytes, **self.named}
+        try:
+            _kind, origin, cache, block, count, *rest = arguments(table_line, "writecache")
+            words = [*pairwise((*rest[: int(count)], ""))]
+        except ValueError as error:
+            raise MapperUnreadable(f"not a dm-writecache table line: {quoted(table_line)}") from error
+        given = {"block_size": block} | {name: value for name, value in words if not _is_whole(name)}
+        found = {name: int(value) if _is_whole(value := given.get(name, "")) else None for name in asked}
+        others = [name for name in given if name not in asked]  # some have a number, others such as cleaner have none
+        near = all(value is not None and abs(value - asked[name]) <= 1 for name, value in found.items())
+        if not near or others or found["block_size"] != self.block_bytes:
+            told, wanted = (", ".join(f"{name} {value}" for name, value in one.items()) for one in (found, asked))
+            has = ", ".join((told, *others))[:_QUOTED]
+            raise fault(f"dmsetup: the writecache has {has}; asked for {wanted}", table_line.strip())
+        whole = whole_extents(self.cache_bytes)
+        data_bytes = parse_writecache_status(status_line).blocks * self.block_bytes
+        if not _DATA_SHARE * whole <= data_bytes <= whole:
+            raise InfraError(f"dm-writecache has {data_bytes:,} bytes of blocks in a volume that should have {whole:,}")
+        return {"data": cache, "origin": origin}

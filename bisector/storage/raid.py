@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
 from bisector.core.setting import Meta, Option, Problem, Size
 from bisector.core.shell import Shell, Step, run_steps
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.core.units import size_text
 from bisector.storage.disks import kernel_fault_in_run, steps
 from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Site

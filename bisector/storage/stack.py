@@ -1,4 +1,4 @@
-"""A storage stack: layers on disks, the properties that follow from its layers, and its text form.
+"""A storage stack: layers on disks, the properties that follow from its layers, its text form, and how it is made.
 
 ``hdd+ext4``                              a file system on a disk
 ``lvmcache(ssd,hdd)+ext4``                on a layer that lies on two disks, in the order of its roles
@@ -10,24 +10,51 @@
 
 A name that no layer has, with nothing below it, is taken for a disk. Which disks exist is known only after all settings
 are read (:func:`unknown_disk`).
+
+:func:`lay_out` makes a stack on the guest's empty disks, in one round trip, and checks what the kernel made.
 """
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from bisector.core.errors import UserError
 from bisector.core.figures import Run, phase_name
 from bisector.core.setting import Form, Problem, Unfit
+from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.units import plural
-from bisector.storage import filling
-from bisector.storage.disks import DISKS, objection_to
-from bisector.storage.layer import Capacity, Feature, Files, Layer, Phase
-from bisector.storage.layers import LAYERS, aliases, spelled_out
+from bisector.storage import disks
+from bisector.storage.disks import DISKS, Brd, GuestDisk, MemoryDisk, objection_to
+from bisector.storage.layer import (
+    LAYERS,
+    MOUNTPOINT,
+    Capacity,
+    Device,
+    Feature,
+    Files,
+    Layer,
+    LayerPlan,
+    MountedStack,
+    Phase,
+    Site,
+    unsteady,
+)
+from bisector.storage.layers import aliases, spelled_out
 
+# Of the text form: a value that needs no quotes, the words of a stack, and an example.
 _BARE = re.compile(r"[^\s(),+=]+")
+_MARKS = frozenset('(),+="')
+_TOKEN = re.compile(r'[(),+=]|"[^"]*"|[^\s(),+="]+|"')
+_LONGEST = 400
+_EXAMPLE = "lvmcache(ssd,hdd)+ext4"
+# What stat -f and blockdev print.
+_FREE = re.compile(r"(\d{1,20}) (\d{1,20})")
+_SIZE = re.compile(r"\d{1,20}")
+_MIB = 1 << 20
 
 T = TypeVar("T")
 # Layers with their settings, by the names of the layers.
@@ -156,7 +183,7 @@ class Stack:
         """Yield why a cache was not steady after the rounds that filled it."""
         for phase in self.phases:
             if phase.fills:
-                yield from filling.unsteady([run for run in runs if phase_name(run.name) == phase.name])
+                yield from unsteady([run for run in runs if phase_name(run.name) == phase.name])
 
     def each(self, values: Values) -> Iterator[tuple[Node, Layer]]:
         """Each node with its layer and its settings, in the order in which they are made."""
@@ -189,9 +216,9 @@ class Stack:
         asked = ((node, layer.memory(len(node.below))) for node, layer in self.each(values))
         return tuple(replace(one, keys=node.said_by(one.keys)) for node, one in asked if one is not None)
 
-    def untold(self, values: Values) -> tuple[str, ...]:
+    def unverifiable(self, values: Values) -> tuple[str, ...]:
         """A sentence for each setting of the layers that cannot be read back."""
-        return _once(one for _, layer in self.each(values) for one in layer.untold())
+        return _once(one for _, layer in self.each(values) for one in layer.unverifiable())
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -252,10 +279,7 @@ def _once(found: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(found))
 
 
-_MARKS = frozenset('(),+="')
-_TOKEN = re.compile(r'[(),+=]|"[^"]*"|[^\s(),+="]+|"')
-_LONGEST = 400
-_EXAMPLE = "lvmcache(ssd,hdd)+ext4"
+# The text form
 
 
 def stack_of(text: str) -> Stack:
@@ -399,3 +423,100 @@ def _read_stack(raw: object, _base: object) -> Stack:
 
 # The form of the setting; a stack is written by its short name if it has one.
 STACK = Form(f"layers on disks such as {_EXAMPLE}, or one of {', '.join(aliases())}", _read_stack)
+
+
+# On the guest's disks
+
+
+def lay_out(
+    shell: Shell,
+    stack: Stack,
+    values: Values,
+    files: Files,
+    deadline_s: float,
+    *,
+    guest_disks: Mapping[str, GuestDisk] | None = None,
+    in_memory: Mapping[str, MemoryDisk] | None = None,
+) -> MountedStack:
+    """Make the layers from the disks upwards and check that the kernel made what was asked for.
+
+    ``values`` are the layers with their settings, ``files`` is what the workload writes; disks ``in_memory`` are made
+    first. Raises :class:`bisector.core.trial.KernelFault` if a command fails or a layer is not what was asked for,
+    :class:`UserError` for missing tools, sizes that do not fit and settings of disks that the kernel does not take,
+    and :class:`bisector.core.errors.InfraError` if a layer lies on a wrong disk.
+    """
+    of_disks = {name: (guest_disks or {}).get(name, GuestDisk()) for name in stack.disks}
+    paths = tuple(disks.path_of(name, disk.bus) for name, disk in of_disks.items())
+    in_memory = in_memory or {}
+    made = _made(stack, values, of_disks, in_memory)
+    own = tuple(disk.make_step(name) for name, disk in in_memory.items())
+    others = tuple(dict.fromkeys(leaf for one in made for leaf in one.leaves if leaf not in paths))
+    raw = "" if stack.file_system.has_files else made[-1].path
+    measured = f"blockdev --getsize64 {raw}" if raw else f"stat -f -c '%a %S' {MOUNTPOINT}"
+    queued = (step for name, disk in of_disks.items() for step in disks.queue_steps(name, disk))
+    described = (*queued, *(step for one in made for step in one.steps), *disks.steps(measured))
+    # The answers come in this order, and each part has as many as it has steps.
+    parts: tuple[Sequence[Step], ...] = (
+        (disks.tools_step(stack.tools), *own),
+        disks.devices_steps(paths),
+        described,
+        disks.devices_steps(others),
+        *(one.checks for one in made),
+        tuple(disks.queue_check(name, disk) for name, disk in of_disks.items()),
+    )
+    answers = iter(run_steps(shell, [step for part in parts for step in part], deadline_s))
+    _, of_paths, told, of_others, *checked, queues = (tuple(islice(answers, len(part))) for part in parts)
+    numbers = {**disks.device_numbers(of_paths, paths), **disks.device_numbers(of_others, others)}
+    for one, answered in zip(made, checked, strict=True):
+        if one.verify is not None:
+            one.verify(answered, numbers)
+    found = tuple(disks.queue(*disk, answer) for disk, answer in zip(of_disks.items(), queues, strict=True))
+    larger = " or ".join(stack.extent({name: Capacity.of_disk(name, None) for name in stack.disks}, values).keys)
+    _check_room(told[-1], files, len(stack.phases) if raw else 0, larger)
+    commands = tuple(step.command for step in (*own, *described))
+    return MountedStack("" if raw else MOUNTPOINT, commands, raw, larger, made, found)
+
+
+def _made(
+    stack: Stack, values: Values, of_disks: Mapping[str, GuestDisk], in_memory: Mapping[str, MemoryDisk]
+) -> tuple[LayerPlan, ...]:
+    """How each layer is made, in order; a second layer of the same kind gets other device names."""
+    made: list[LayerPlan] = []
+    seen: Counter[str] = Counter()
+
+    def device(node: Node) -> Device:
+        if node.is_disk:
+            path, disk = disks.path_of(node.name, of_disks[node.name].bus), in_memory.get(node.name)
+            # A disk on brd is a device-mapper device itself.
+            return Device(path, (disk.below if isinstance(disk, Brd) else path,))
+        below = tuple(map(device, node.below))
+        seen[node.name] += 1
+        suffix = str(seen[node.name]) if seen[node.name] > 1 else ""
+        layer = node.layer(values)
+        made.append(layer.make(Site(below, suffix)))
+        path = made[-1].path
+        return Device(path, tuple(leaf for one in below for leaf in one.leaves) if layer.is_mapped else (path,))
+
+    device(stack.top)
+    return tuple(made)
+
+
+def _check_room(answer: str, files: Files, runs_on_device: int, larger: str) -> None:
+    """Raise :class:`UserError`, with both sizes, if the largest file does not fit on the file system.
+
+    On a stack without a file system all runs have to fit on the device, each in its own place.
+    """
+    smaller = " or ".join(files.keys)
+    if runs_on_device:
+        if _SIZE.fullmatch(answer.strip()) is None:
+            raise disks.not_an_answer("blockdev", answer)
+        has_bytes, needed = int(answer), files.total_bytes * runs_on_device
+        what = f"{files.sentence}, for each of {runs_on_device} runs, and the device in the guest"
+    else:
+        if (found := _FREE.fullmatch(answer.strip())) is None:
+            raise disks.not_an_answer("stat -f", answer)
+        has_bytes, needed = int(found[1]) * int(found[2]), files.largest_bytes
+        what = f"{smaller} is {needed / _MIB:,.0f} MiB, and the file system in the guest"
+    if has_bytes < needed:
+        hint = f"make the disk of the storage stack larger ({larger}), or {smaller} smaller"
+        raise UserError(f"{what} has only {has_bytes / _MIB:,.0f} MiB", hint)

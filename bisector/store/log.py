@@ -20,7 +20,7 @@ import msgspec
 
 from bisector.core.deadline import since_boot_s
 from bisector.core.errors import BisectorError, InfraError, UserError
-from bisector.host.load import boot_id
+from bisector.host.identity import boot_id
 
 DATABASE = "record.sqlite"
 _NEW = ".new"

@@ -110,7 +110,7 @@ class Measurement:
         return self.directory.parents[1]
 
     @property
-    def got(self) -> tuple[str, str, Objective, str]:
+    def comparability(self) -> tuple[str, str, Objective, str]:
         """Settings, host, objective and era of the value; only values with equal ones are compared."""
         return self.conditions, self.host, self.objective, self.era
 

@@ -1,15 +1,22 @@
-"""The facts of one run as records; facts are only added in transactions of the log."""
+"""The facts of a run as records, and how long its processes worked. Facts are only added, in transactions of the log.
 
+The times of facts tell how long processes worked. Wall clocks may be set, so the time between two facts is taken from
+the clock that counts from the boot (clock_getres(2), CLOCK_BOOTTIME), including suspensions; or from wall clocks if the
+host was booted in between.
+"""
+
+import math
 import os
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from itertools import chain, zip_longest
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from bisector.config import Settings, options
 from bisector.core.errors import InfraError
@@ -18,23 +25,29 @@ from bisector.core.trial import Artifact, Control, Taken, Trial
 from bisector.core.verdict import State
 from bisector.host.files import write_atomically
 from bisector.search.noise import EarlierSearches
-from bisector.store import times
-from bisector.store.comparison import Block, Placed, Plan, PlannedComparison
 from bisector.store.facts import (
+    Block,
     Compilers,
     Ended,
+    Ending,
     Fact,
     NumberedTrial,
+    Placed,
+    Plan,
+    PlannedComparison,
     RunHeader,
     Skip,
     StateChange,
     Submitted,
+    Work,
 )
 from bisector.store.log import Log, LogEntry, NoRoom, now
-from bisector.store.run_files import found_input, recorded_input, with_inputs
+from bisector.store.rundir import RunDirectory, found_input, recorded_input, with_inputs
 
 T = TypeVar("T")
 Numbered = tuple[int, Trial]
+_Entry = LogEntry[Any]
+_Span = tuple[LogEntry[Submitted], LogEntry[Ended]]
 
 # A file beside the record, removed if the disk is full when a result arrives: a trial of two jobs with 15 files took 24
 # to 33 KiB of SQLite's write-ahead log.
@@ -232,7 +245,7 @@ class Store:
 
     def spent_s(self) -> float:
         """Seconds of the submitted work whose end was not lost, for the host that had the most."""
-        return times.busiest_host_s(self.log)
+        return busiest_host_s(self.log)
 
     # Comparisons
 
@@ -275,7 +288,7 @@ class Store:
         return self._last(EarlierSearches) or EarlierSearches()
 
     def state(self) -> StateChange | None:
-        """The last recorded state; a killed process leaves "running", see :func:`rundir.state_of`."""
+        """The last recorded state; a killed process leaves "running", see :func:`state_of`."""
         return self._last(StateChange)
 
     def _last(self, kind: type[T]) -> T | None:
@@ -284,3 +297,78 @@ class Store:
 
 def _recorded(fact: Fact) -> Fact:
     return replace(fact, trial=replace(fact.trial, control=None)) if isinstance(fact, NumberedTrial) else fact
+
+
+def state_of(run: RunDirectory, store: Store) -> tuple[State, str]:
+    """The run's state and message; a run recorded as running without a process has stopped."""
+    last = store.state()
+    if last is None or last.state is State.RUNNING:
+        if run.holder():
+            return State.RUNNING, last.message if last else ""
+        return State.STOPPED, f"process {last.pid} ended without a word" if last else "ended before its first trial"
+    return last.state, last.message
+
+
+# How long the processes worked
+
+
+def process_s(log: Log) -> float:
+    """Seconds of every process, from its beginning to the end that it recorded, or else to its last fact.
+
+    Pauses between processes do not count. What a killed process did after its last fact is not known.
+    """
+    log.refresh()
+    states = log.of(StateChange)
+    work: list[_Entry] = [*log.of(Submitted), *log.of(Ended)]
+    begun = [n for n, one in enumerate(states) if one.fact.state is State.RUNNING]
+    spans = []
+    for n, after in zip(begun, (*begun, len(states))[1:], strict=True):
+        start, until = states[n], states[after].id if after < len(states) else math.inf
+        ends = [one for one in states[n + 1 : after] if one.fact.pid == start.fact.pid]
+        known = (one for one in work if start.id < one.id < until)
+        spans += [_spent_s(start, ends[-1])] if ends else [max((_spent_s(start, one) for one in known), default=0.0)]
+    return math.fsum(spans)
+
+
+def busiest_host_s(log: Log) -> float:
+    """Seconds of submitted work of the host that had the most; the seconds of lost work are not known.
+
+    Seconds in which a host had several jobs count once. Work for which the executor chose the host counts for all.
+    """
+    seconds: dict[str, float] = {}
+    for host, spans in _work_by_host(log, frozenset(Work)).items():
+        total_s, last = 0.0, None
+        for begin, end in spans:
+            before_s = 0.0 if last is None else max(0.0, _between_s(begin, last))  # until the latest end so far
+            total_s += max(0.0, _spent_s(begin, end) - before_s)
+            last = end if last is None or _between_s(last, end) > 0 else last
+        seconds[host] = total_s
+    return seconds.pop("", 0.0) + max(seconds.values(), default=0.0)
+
+
+def build_seconds(log: Log) -> float:
+    """Seconds of the submissions that only build, of all hosts together."""
+    spans = _work_by_host(log, (Work.BUILD, Work.RECHECK)).values()
+    return math.fsum(_spent_s(*span) for of_host in spans for span in of_host)
+
+
+def _work_by_host(log: Log, kinds: Collection[Work]) -> dict[str, list[_Span]]:
+    """The beginning and end of each work by host, in the order of the beginnings."""
+    log.refresh()
+    ended = {one.fact.submission: one for one in log.of(Ended) if one.fact.ending is not Ending.LOST}
+    found: dict[str, list[_Span]] = {}
+    for one in log.of(Submitted):
+        if one.fact.work in kinds and one.id in ended:
+            found.setdefault(one.fact.host, []).append((one, ended[one.id]))
+    return found
+
+
+def _spent_s(begin: _Entry, end: _Entry) -> float:
+    """The seconds between two facts, but 0 if a wall clock was set back."""
+    return max(0.0, _between_s(begin, end))
+
+
+def _between_s(first: _Entry, second: _Entry) -> float:
+    if first.boot_id == second.boot_id:
+        return second.since_boot_s - first.since_boot_s
+    return (datetime.fromisoformat(second.at) - datetime.fromisoformat(first.at)).total_seconds()

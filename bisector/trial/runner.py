@@ -1,7 +1,7 @@
 """One trial on one host: build the kernel, boot it, lay out the storage, run the workload, and return the facts.
 
 Nothing is decided here. A fault of the kernel ends the trial and is one of its facts; an infrastructure error is raised
-as :class:`bisector.core.errors.AttemptFailed`, so that it is never taken for a fault.
+as :class:`bisector.core.trial.AttemptFailed`, so that it is never taken for a fault.
 """
 
 import json
@@ -15,30 +15,39 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bisector.analysis.early_stop import StopRule
-from bisector.analysis.short_fill import FillRule, Look, rule_for
+from bisector.analysis.early_stop import FillRule, Look, StopRule, rule_for
 from bisector.config import Settings, StorageSettings
 from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
-from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Listener, StageStarted
-from bisector.core.figures import EarlyStop, Run, round_name, run_words
+from bisector.core.figures import DiskQueue, EarlyStop, Run, round_name, run_words
 from bisector.core.objective import Objective
 from bisector.core.shell import CommandResult, Shell, Step, run_steps
 from bisector.core.subject import Cell, Commit, Compiler, Kernel, RebuildCheck, Subject
-from bisector.core.trial import DiskQueue, Era, Fault, FaultKind, Fill, Stage, Timings, Trial
+from bisector.core.trial import (
+    AttemptFailed,
+    Era,
+    Fault,
+    FaultKind,
+    Fill,
+    KernelFault,
+    Stage,
+    Timings,
+    Trial,
+    TrialRefused,
+)
 from bisector.git.source_tree import SourceTree
 from bisector.host.files import our_files
-from bisector.host.load import ContentionMeter, host_id
+from bisector.host.identity import host_id
+from bisector.host.load import ContentionMeter
 from bisector.host.process import run_here
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import CONFIG, DEFCONFIG
 from bisector.kernel.kconfig import check_fragment
 from bisector.kernel.product import as_measured, kernel_of
-from bisector.storage import filling, layout
-from bisector.storage.filling import FILLED, HIT_RATIO
-from bisector.storage.layer import Phase
-from bisector.storage.layout import MountedStack, Readings
+from bisector.storage import layer, stack
+from bisector.storage.layer import FILLED, HIT_RATIO, MountedStack, Phase, Readings
 from bisector.storage.stack import stack_of
 from bisector.vm.base import Machine, Machines
 from bisector.workload.base import RunProgress, RunSite
@@ -286,7 +295,7 @@ class _RunningTrial:
 
     def _lay_out(self, machine: Machine) -> MountedStack:
         storage, files = self._storage, self._settings.workload.files
-        stack = layout.lay_out(
+        mounted = stack.lay_out(
             machine.guest,
             storage.stack,
             storage.layers,
@@ -295,9 +304,9 @@ class _RunningTrial:
             guest_disks={name: disk.guest for name, disk in storage.disks.items()},
             in_memory=storage.in_memory,
         )
-        self.queues = stack.queues
-        (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in stack.description), encoding="utf-8")
-        return stack
+        self.queues = mounted.queues
+        (self.logs / "storage.txt").write_text("".join(f"{line}\n" for line in mounted.description), encoding="utf-8")
+        return mounted
 
     @property
     def _settings(self) -> Settings:
@@ -308,7 +317,7 @@ class _RunningTrial:
         return replace(self._settings.storage, stack=stack_of(self.request.cell.setup.stack))
 
     def _run_phase(self, machine: Machine, stack: MountedStack, phase: Phase, deadline: Deadline) -> None:
-        """Do the runs of a phase: one, or as many as it takes to fill a cache (:mod:`bisector.storage.filling`)."""
+        """Do the runs of a phase: one, or as many as it takes to fill a cache (:mod:`bisector.storage.layer`)."""
         # In counted time, decisions by the host's clock would make a trial unrepeatable.
         now_s = partial(uptime_s, machine.guest) if self._settings.machine.is_counted else self.bench.clock.now_s
         storage, start_s, first, longest_s = self._storage, now_s(), len(self.runs), 0.0
@@ -318,7 +327,7 @@ class _RunningTrial:
             ended_s, rounds = now_s(), self.runs[first:]
             longest_s = max(longest_s, ended_s - began_s)
             is_settled = rounds[-1].stopped_early is not None
-            if not phase.fills or is_settled or not filling.goes_on(rounds, storage.fill_rounds):
+            if not phase.fills or is_settled or not layer.goes_on(rounds, storage.fill_rounds):
                 return
             left_s = storage.fill_deadline_s - (ended_s - start_s)
             another = longest_s <= left_s
@@ -326,7 +335,7 @@ class _RunningTrial:
             if stack.fills_itself and left_s > 0 and not (another and len(rounds) < storage.fill_rounds):
                 self._enter(Stage.WORKLOAD, "filling the cache")
                 stack.fill(machine.guest, left_s)
-                took = (filling.FILL, now_s() - ended_s)
+                took = (layer.FILL, now_s() - ended_s)
                 self.runs[-1] = replace(rounds[-1], counters=(*rounds[-1].counters, took))
                 return
             if not another:

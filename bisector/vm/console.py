@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bisector.core.deadline import awake_s
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
 from bisector.core.printable import clean
-from bisector.core.trial import Fault, FaultKind, Stage
+from bisector.core.trial import Fault, FaultKind, KernelFault, Stage
 from bisector.vm.base import CONSOLE_CHUNK_BYTES, Domain
 
 READY_LINE = "bisector-guest: ready"

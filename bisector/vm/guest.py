@@ -38,7 +38,7 @@ class Guest(CommandLink):
     """A connection to a guest; implements :class:`bisector.core.shell.Shell`.
 
     ``watch`` is called about five times a second during each wait for the guest; an exception of it (a
-    :class:`bisector.core.errors.KernelFault` if the console shows a panic) ends the wait at once.
+    :class:`bisector.core.trial.KernelFault` if the console shows a panic) ends the wait at once.
     """
 
     def __init__(self, connection: Any, watch: Watch, bounds: Bounds) -> None:

@@ -18,12 +18,13 @@ from typing import Self
 from bisector.config import Accelerator, DiskSettings, MachineSettings, Settings, StorageSettings
 from bisector.core import resources
 from bisector.core.deadline import SYSTEM_CLOCK, AttentiveClock, Clock, Deadline
-from bisector.core.errors import BisectorError, InfraError, KernelFault, UserError
+from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.shell import Shell
 from bisector.core.subject import Kernel, build_id_in
-from bisector.core.trial import HOST_CLOCK, Era, FaultKind, Stage
+from bisector.core.trial import HOST_CLOCK, Era, FaultKind, KernelFault, Stage
 from bisector.host.files import our_files, remove_abandoned, scratch, write_atomically
-from bisector.host.load import host_facts, machine_id
+from bisector.host.identity import machine_id
+from bisector.host.load import host_facts
 from bisector.vm.accelerator import ACCELERATOR_MEMORY, choose_accelerator
 from bisector.vm.base import (
     Domain,
@@ -36,8 +37,19 @@ from bisector.vm.base import (
     Hypervisor,
 )
 from bisector.vm.console import Watch
-from bisector.vm.definition import Counted, DiskSpec, DomainSpec, command_line, domain_prefix, free_port
-from bisector.vm.disks import DiskUnavailable, attached, delayed, own_names, serving_s
+from bisector.vm.definition import (
+    DiskSpec,
+    DiskUnavailable,
+    DomainSpec,
+    InstructionClock,
+    attached,
+    command_line,
+    delayed,
+    domain_prefix,
+    free_port,
+    own_names,
+    serving_s,
+)
 from bisector.vm.driver import open_hypervisor
 from bisector.vm.guest import Guest
 from bisector.vm.image import GuestImage, build_image, overlay, own_image, sum_of
@@ -365,7 +377,7 @@ class VirtualMachines:
                 with our_files(self.image.root.parent):
                     self.image.root.chmod(0o644)  # QEMU opens it for writing, although it keeps writes to itself
                 shift = machine.instruction_ns.bit_length() - 1
-                counted = Counted(shift, own_wire.memory, own_wire.bells, stack.enter_context(self._own_cpu()))
+                counted = InstructionClock(shift, own_wire.memory, own_wire.bells, stack.enter_context(self._own_cpu()))
                 spec = replace(spec, root=None, counted=counted)
             # If nothing boots, it is still unknown; emulation shows as well as KVM that a kernel boots nowhere.
             accelerator = self._accelerator(spec) or Accelerator.TCG

@@ -36,9 +36,16 @@ from bisector.vm.accelerator import (
     uses_own_image_or_disk,
 )
 from bisector.vm.base import Hypervisor
-from bisector.vm.definition import Counted, DiskSource, DiskSpec, DomainSpec, SourceKind, domain_prefix, free_port
-from bisector.vm.driver import LibvirtHypervisor, library_version, open_hypervisor
-from bisector.vm.embedded import GUEST_USERS, guest_user
+from bisector.vm.definition import (
+    DiskSource,
+    DiskSpec,
+    DomainSpec,
+    InstructionClock,
+    SourceKind,
+    domain_prefix,
+    free_port,
+)
+from bisector.vm.driver import GUEST_USERS, LibvirtHypervisor, guest_user, library_version, open_hypervisor
 from bisector.vm.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
 from bisector.vm.image import own_image as read_own_image
 from bisector.vm.mailbox import wire
@@ -145,7 +152,7 @@ def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path, *, counted: 
                 spec,
                 disks=(),
                 root_base=root,
-                counted=Counted(0, made.memory, made.bells, min(os.sched_getaffinity(0))),
+                counted=InstructionClock(0, made.memory, made.bells, min(os.sched_getaffinity(0))),
             )
         try:
             hypervisor.start(spec).destroy()

@@ -14,18 +14,16 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Self, TypeAlias
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import BisectorError, KernelFault, UserError
+from bisector.core.errors import BisectorError, UserError
 from bisector.core.events import LiveSample
 from bisector.core.figures import Contention, EarlyStop, JobFigures, Run
 from bisector.core.metric import Metric, short
 from bisector.core.objective import OVER, Objective
 from bisector.core.setting import Problem
 from bisector.core.shell import CommandResult, Shell
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.storage.disks import kernel_fault_in_run
-from bisector.storage.layer import CACHE_PREFIX, Feature, Files
-from bisector.storage.layers import LAYERS
-from bisector.storage.layout import MountedStack, Readings
+from bisector.storage.layer import CACHE_PREFIX, LAYERS, Feature, Files, MountedStack, Readings
 
 # The interrupts of a guest's devices and the busy time of its CPUs are read in the guest right before and after a
 # command runs. If instructions are counted, each takes the same time, and an idle CPU executes none, so the time in

@@ -16,7 +16,7 @@ from typing import Any
 from bisector.core import units
 from bisector.core.figures import JobFigures, Run
 from bisector.core.objective import WORST, Objective
-from bisector.workload.fio.text import parse_text
+from bisector.workload.fio.output import parse_text
 
 RECORDED = Path(__file__).parents[2] / "tests/data/recorded-runs"
 OLD, NEW = "old", "new"  # the ends of a bisection, as its document calls them

@@ -12,9 +12,8 @@ from typing import Any
 
 from bisector.core.figures import Run as PhaseRun
 from bisector.core.resources import cache_home
-from bisector.report.templates import html, markdown
-from bisector.store.run_files import TRIALS
-from bisector.store.rundir import state_home
+from bisector.report.page import html, markdown
+from bisector.store.rundir import TRIALS, state_home
 from bisector.workload.fio import output
 from scenarios import kept_runs
 from scenarios.articles import kernels, sets

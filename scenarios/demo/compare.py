@@ -14,9 +14,8 @@ from bisector.core import units
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
-from bisector.search.graph import RangeGraph
-from bisector.search.readings import Kernel, Reading, SearchFacts
-from bisector.search.simulate.midpoint import Midpoint, next_commit
+from bisector.search.graph import Kernel, RangeGraph, Reading, SearchFacts
+from bisector.search.simulate.runs import Midpoint, next_commit
 from scenarios.demo.history import History, MadeCommit
 
 _ENDS = 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from scenarios.histories.make import Made, Planted
 
-# In the sentence of bisector.analysis.threshold.EndsAreTheSame for ends that are, in none for ends too noisy to tell.
+# In the sentence of bisector.analysis.levels.EndsAreTheSame for ends that are, in none for ends too noisy to tell.
 _SAME = "the same within"
 _SHORT = 12
 

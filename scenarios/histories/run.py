@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 from bisector.core import units
 from bisector.core.resources import cache_home
-from bisector.report.templates import markdown
+from bisector.report.page import markdown
 from bisector.report.terminal import plain
 from bisector.store.rundir import state_home
 from scenarios.histories.draw import Drawn

@@ -34,7 +34,7 @@ class Setup:
     """A stack and a job: the words for them, seconds of a trial without its build, and the keys of what shows on it.
 
     ``pair`` are two changes that show one after the other: the first makes it slow, the second slower, each by a factor
-    of 2 at least, which readings on two levels are apart by (bisector.analysis.threshold). With ``drifts`` the host has
+    of 2 at least, which readings on two levels are apart by (bisector.analysis.levels). With ``drifts`` the host has
     other work while it is measured.
     """
 

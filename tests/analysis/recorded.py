@@ -5,7 +5,7 @@ from pathlib import Path
 from bisector.core.figures import CacheStatus, Contention, JobFigures, Run
 from bisector.core.subject import Commit
 from bisector.core.trial import Fault, Stage, Timings, Trial
-from bisector.workload.fio.text import parse_text
+from bisector.workload.fio.output import parse_text
 from tests.examples import cell
 
 RECORDED = Path(__file__).parent.parent / "data" / "recorded-runs"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bisector.analysis.changes import ALPHA, changes
+from bisector.analysis.levels import ALPHA, changes
 
 NOISE = {
     "normal": lambda random, count: 4_000 * np.exp(random.normal(0, 0.03, count)),

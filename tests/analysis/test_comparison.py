@@ -22,7 +22,7 @@ from bisector.analysis.comparison import (
     holm,
 )
 from bisector.core.metric import Better
-from bisector.search.difference import p_value, quantile
+from bisector.search.effect import p_value, quantile
 
 # Fisher, The Design of Experiments, 1935: Darwin's maize, crossed less self-fertilised, in eighths of an inch.
 DARWIN = np.array([49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48], dtype=np.float64)

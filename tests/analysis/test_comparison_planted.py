@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bisector.analysis.comparison import LOOKED_ALPHA, LOOKS, Floats, contrast, moments
-from bisector.search.difference import quantile
+from bisector.search.effect import quantile
 from tests.analysis.test_comparison import planted
 
 COMPARISONS = 2000

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bisector.analysis.early_stop import Floats, StopRule, became_fast_s, deciding_rates, guard_s, holds, reached_s
+from bisector.analysis.early_stop import Floats, StopRule, became_fast_s, deciding_rates, guard_s, reached_s
+from bisector.analysis.judgement import holds
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
 from bisector.workload.base import RunProgress

@@ -8,18 +8,11 @@ from hypothesis import given as hypothesis_given
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from bisector.analysis.threshold import (
-    EndsAreTheSame,
-    MeasuredEnds,
-    Threshold,
-    from_scores,
-    given,
-    told_apart,
-)
+from bisector.analysis.levels import EndsAreTheSame, MeasuredEnds, Threshold, from_scores, given, told_apart
 from bisector.core.errors import EndsDoNotReproduce
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, SideWords, Verdict
-from bisector.search.difference import InTurn, PairsRule, difference, pairs_to_tell
+from bisector.search.effect import InTurn, PairsRule, difference, pairs_to_tell
 
 UP, DOWN = Direction.IMPROVEMENT, Direction.REGRESSION
 IOPS, LATENCY = Objective(), Objective("read.clat.p50")

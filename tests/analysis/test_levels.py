@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bisector.analysis.judgement import score
-from bisector.analysis.threshold import levels, line_between, other_gaps
+from bisector.analysis.levels import levels, line_between, other_gaps
 from bisector.core.objective import Objective
 from tests.analysis.test_recorded_bisect import VERDICTS, measured
 

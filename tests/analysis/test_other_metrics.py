@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.analysis.threshold import differing
+from bisector.analysis.levels import differing
 from bisector.core.figures import Run
 from bisector.core.objective import SUM, Objective
 from tests import examples

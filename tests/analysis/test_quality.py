@@ -6,7 +6,8 @@ import pytest
 
 from bisector.analysis import quality
 from bisector.analysis.quality import Limits, Speed
-from bisector.core.figures import EarlyStop, Latency, LatencyKind, Run, StopReason, round_name
+from bisector.core.figures import EarlyStop, Latency, Run, StopReason, round_name
+from bisector.core.metric import LatencyKind
 from bisector.core.trial import Era, Fault, FaultKind, Origin, Stage, Timings, Trial, difference
 from bisector.storage.stack import stack_of
 from tests.analysis.recorded import FULL, QUIET, job, run, trial

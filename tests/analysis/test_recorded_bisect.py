@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from bisector.analysis.judgement import classify, score
+from bisector.analysis.levels import MeasuredEnds, from_scores
 from bisector.analysis.quality import Limits, weaknesses
-from bisector.analysis.threshold import MeasuredEnds, from_scores
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, SideWords

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector.analysis.short_fill import FillRule, Look, is_tried, rule_for, why_never
+from bisector.analysis.early_stop import FillRule, Look, is_tried, rule_for, why_never
 from bisector.config import options
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.storage.filling import FILLED
+from bisector.storage.layer import FILLED
 from bisector.storage.lvmcache import SETTLING
 
 RULE = FillRule(SETTLING, 900.0)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bisector.analysis.short_fill import BothWays, standing
+from bisector.analysis.early_stop import BothWays, standing
 
 SLOW, FAST = "5" * 40, "f" * 40
 LINE = math.log(2_000.0)

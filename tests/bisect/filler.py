@@ -6,7 +6,7 @@ import pytest
 
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.trial import Fill, Trial
-from bisector.storage.filling import FILLED, Settling
+from bisector.storage.layer import FILLED, Settling
 from bisector.storage.lvmcache import LvmCache
 from bisector.trial.runner import TrialRequest
 from tests import fakes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from bisector.bisect.bisection import Bisection, GitSide, scope_of
+from bisector.bisect.session import Bisection, GitSide, scope_of
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Crew, Done
 from bisector.config import Settings, options
@@ -19,8 +19,7 @@ from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.status import from_record
 from bisector.status.view import BisectionView
-from bisector.store.comparison import Budget
-from bisector.store.facts import RunHeader
+from bisector.store.facts import Budget, RunHeader
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 from tests import fakes

@@ -9,12 +9,12 @@ import pytest
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.single import SingleTrials
 from bisector.config import RetryPolicy, options
-from bisector.core.errors import AttemptFailed, UserError
+from bisector.core.errors import UserError
 from bisector.core.events import Event, Note
-from bisector.core.trial import Artifact, Trial
+from bisector.core.trial import Artifact, AttemptFailed, Trial
 from bisector.executor.base import Failed, Finished, Job, of_its_job
 from bisector.store.facts import Ended, Ending, InfraFault, RunHeader, Submitted
-from bisector.store.run_files import TRIALS
+from bisector.store.rundir import TRIALS
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes

@@ -14,7 +14,7 @@ from bisector.core.events import Event, Note, TrialJudged
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.verdict import State
-from bisector.report.figures import baseline_facts
+from bisector.report.table import baseline_facts
 from bisector.storage.stack import lone_disk
 from bisector.store.store import Store
 from tests import examples, fakes

@@ -16,7 +16,7 @@ from bisector.commands.measuring import forecast_of
 from bisector.core.errors import InfraError
 from bisector.core.trial import Timings, Trial
 from bisector.core.verdict import State, Strategy
-from bisector.store.comparison import Budget
+from bisector.store.facts import Budget
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest

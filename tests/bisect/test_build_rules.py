@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from bisector.bisect import builds
+from bisector.bisect import failures
 from bisector.bisect.failures import cancel_rest_before_done
 from bisector.bisect.state import Aim, BisectState, Installed, KeptKernels
 from bisector.bisect.step import step
-from bisector.campaign.instructions import Attempt, Cancel, Crew, Done, Record, SetAside, Submit, Transient, Wait
-from bisector.core.errors import AttemptCancelled, AttemptFailed, InfraError
+from bisector.campaign.instructions import Attempt, Cancel, Crew, Done, ExcludeHost, Record, Submit, Transient, Wait
+from bisector.core.errors import InfraError
 from bisector.core.events import BuildEnded, BuildStarted, OnHost
 from bisector.core.subject import Commit
-from bisector.core.trial import Fault, FaultKind, Stage, Trial
+from bisector.core.trial import AttemptCancelled, AttemptFailed, Fault, FaultKind, Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished
 from bisector.store.facts import BuildTry, Ended, Ending, Work
@@ -49,15 +49,15 @@ def built(found: object) -> Commit:
 
 def test_an_end_is_measured_where_something_failed_last() -> None:
     failed = replace(TRANSIENT, failures={"one": (BROKEN,)})
-    assert builds.before_end(replace(known(), transient=failed), OLD) is None
+    assert failures.before_end(replace(known(), transient=failed), OLD) is None
     other = replace(TRANSIENT, failures={"two": (BROKEN,)})
-    assert built(builds.before_end(replace(known(), transient=other), OLD)) == OLD
+    assert built(failures.before_end(replace(known(), transient=other), OLD)) == OLD
 
 
 def test_what_was_cancelled_is_not_waited_for() -> None:
     there = known(in_flight=(at_work(3, Work.BUILD, OLD, "two"),))
     gone = replace(there, transient=replace(there.transient, cancelled=frozenset({3})))
-    found = builds.before_end(gone, OLD)
+    found = failures.before_end(gone, OLD)
     assert built(found) == OLD
     assert isinstance(found, Submit)
     assert found.tell == (OnHost("one", BuildStarted(OLD, "an end, for all hosts")),)
@@ -65,20 +65,20 @@ def test_what_was_cancelled_is_not_waited_for() -> None:
 
 def test_a_build_host_builds_nothing_where_the_disks_alone_are_asked_for() -> None:
     there = known(host="builder")
-    assert builds.for_builder(replace(there, scope=replace(GIT, aim=Aim.BASELINES))) == Wait()
+    assert failures.for_builder(replace(there, scope=replace(GIT, aim=Aim.BASELINES))) == Wait()
 
 
-def test_a_build_host_is_set_aside_though_nobody_measures_yet() -> None:
-    failures = (BROKEN,) * GIT.policy.attempts
-    there = replace(known(host="builder", hosts=()), transient=replace(TRANSIENT, failures={"builder": failures}))
-    assert builds.for_builder(there) == SetAside("builder", BROKEN)
-    excluded = replace(TRANSIENT, set_aside={"builder": BROKEN}, idle=("builder",))
+def test_a_build_host_is_excluded_though_nobody_measures_yet() -> None:
+    broken = (BROKEN,) * GIT.policy.attempts
+    there = replace(known(host="builder", hosts=()), transient=replace(TRANSIENT, failures={"builder": broken}))
+    assert failures.for_builder(there) == ExcludeHost("builder", BROKEN)
+    excluded = replace(TRANSIENT, excluded={"builder": BROKEN}, idle=("builder",))
     assert step(replace(there, transient=excluded)) == Wait()
 
 
 def test_the_last_host_that_measures_ends_the_run_though_one_builds() -> None:
     trouble = InfraError("no KVM")
-    transient = replace(TRANSIENT, set_aside={"one": trouble, "builder": BROKEN}, idle=("one", "builder"))
+    transient = replace(TRANSIENT, excluded={"one": trouble, "builder": BROKEN}, idle=("one", "builder"))
     with pytest.raises(InfraError, match="no KVM"):
         step(replace(known(), transient=transient))
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from bisector.campaign.instructions import Crew
-from bisector.core.errors import AttemptCancelled, AttemptFailed
 from bisector.core.events import OnHost
 from bisector.core.subject import Commit, Compiler
-from bisector.core.trial import Fault, FaultKind, Stage
+from bisector.core.trial import AttemptCancelled, AttemptFailed, Fault, FaultKind, Stage
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Failed, Finished, Job, News
 from bisector.store.facts import BuildTry
@@ -167,7 +166,7 @@ def test_of_a_build_alone_nothing_is_concluded(line: Lab) -> None:
         assert asked <= 1
 
 
-def test_a_build_host_on_which_all_fails_is_set_aside(line: Lab) -> None:
+def test_a_build_host_on_which_all_fails_is_excluded(line: Lab) -> None:
     line.crew = Crew(1, frozenset({"builder"}))
     fleet = sharing(line, "one", "builder")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.analysis.threshold import LEAST_FACTOR
+from bisector.analysis.levels import LEAST_FACTOR
 from bisector.campaign.instructions import Crew
 from bisector.config import options
 from bisector.core.errors import EndsDoNotReproduce
@@ -92,7 +92,7 @@ def test_without_the_time_to_show_that_it_is_exact_there_is_no_answer(
     line.give(1e6)
     engine = line.bench(Bench, CULPRIT, effect=8.0, spread=0.02)
     with monkeypatch.context() as patch:
-        patch.setattr("bisector.bisect.by_bayes.ends_in_time", lambda facts, trial: False)
+        patch.setattr("bisector.bisect.strategies.ends_in_time", lambda facts, trial: False)
         outcome = line.bisect(engine)
     assert (outcome.state, outcome.out_of_time) == (State.NARROWED, True)
     assert outcome.message.startswith("one of 1 commit")

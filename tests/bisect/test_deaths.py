@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.bisection import Bisection, GitSide, scope_of
+from bisector.bisect.session import Bisection, GitSide, scope_of
 from bisector.bisect.state import GitState, Scope, ShowGit
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Crew, Done, Question

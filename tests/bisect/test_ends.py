@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.analysis.threshold import EndsAreTheSame
+from bisector.analysis.levels import EndsAreTheSame
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note, Planned, TrialJudged

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bisector.config import RetryPolicy, Settings
-from bisector.core.errors import AttemptFailed, InfraError, TrialRefused
+from bisector.core.errors import InfraError
 from bisector.core.events import Planned
 from bisector.core.subject import Subject
-from bisector.core.trial import Control, Fault, FaultKind, Stage, Trial
+from bisector.core.trial import AttemptFailed, Control, Fault, FaultKind, Stage, Trial, TrialRefused
 from bisector.core.verdict import State, Verdict
 from bisector.store.facts import InfraFault
 from tests import fakes

@@ -13,7 +13,7 @@ from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Mattering
 from bisector.core.trial import Fill, Trial
 from bisector.core.verdict import State, Verdict
-from bisector.storage.filling import FillMode, Settling
+from bisector.storage.layer import FillMode, Settling
 from bisector.storage.lvmcache import LvmCache
 from bisector.trial.runner import TrialRequest
 from tests import fakes

@@ -26,8 +26,7 @@ from bisector.status import from_record
 from bisector.status.view import BisectionView
 from bisector.storage.stack import lone_disk
 from bisector.store.facts import Compilers, RunHeader
-from bisector.store.run_files import collect, trial_directory
-from bisector.store.rundir import Index, IndexEntry, RunDirectory
+from bisector.store.rundir import Index, IndexEntry, RunDirectory, collect, trial_directory
 from bisector.store.store import Store
 from tests import fakes
 from tests.docs.json_schema import valid

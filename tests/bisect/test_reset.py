@@ -52,6 +52,6 @@ def test_reset_tells_what_cannot_be_removed(
     interrupted_at(monkeypatch, site, "c5")
     (site.home / "run/build").mkdir(exist_ok=True)
     with monkeypatch.context() as patch:
-        patch.setattr("bisector.commands.upkeep.remove_tree", busy)
+        patch.setattr("bisector.commands.machine.remove_tree", busy)
         assert main(["reset", "--run-dir", str(site.home / "run")]) == 4
     assert f"bisector: {site.home}/run/build: Device or resource busy" in capsys.readouterr().err

@@ -148,7 +148,7 @@ def test_an_answer_is_not_lost_to_a_reference(site: Site, monkeypatch: pytest.Mo
         raise InfraError("somebody else's git is at packed-refs", "wait for it")
 
     with monkeypatch.context() as patch:
-        patch.setattr("bisector.bisect.session.release", locked)
+        patch.setattr("bisector.campaign.life.release", locked)
         assert site.begin() is State.FOUND
     told = [event.text for event in site.events if isinstance(event, Note)]
     resume = f"bisector resume --run-dir {site.home / 'run'}"

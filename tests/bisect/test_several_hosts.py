@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.verdicts import host_of
-from bisector.core.errors import AttemptFailed, EndsDoNotReproduce, InfraError
-from bisector.core.trial import Stage, Trial
+from bisector.core.errors import EndsDoNotReproduce, InfraError
+from bisector.core.trial import AttemptFailed, Stage, Trial
 from bisector.core.verdict import Direction
 from bisector.executor.base import Job, News
 from bisector.store.facts import Ended, Ending
@@ -73,7 +73,7 @@ def test_a_host_that_is_eight_times_as_fast_is_judged_by_its_own_ends(line: Lab)
     assert not any("again" in text for text in line.notes)
 
 
-def test_a_host_whose_ends_are_alike_is_set_aside(line: Lab) -> None:
+def test_a_host_whose_ends_are_alike_is_excluded(line: Lab) -> None:
     alike = bench(line)
     alike.fast_iops = alike.slow_iops
     fleet = Fleet({"good": bench(line), "odd": alike})
@@ -95,14 +95,14 @@ def test_where_the_ends_differ_both_ways_nobody_knows_which_host_is_right(line: 
         line.bisect(Fleet({"good": bench(line), "odd": bench(line, 8_000.0, 1_000.0)}))
 
 
-def test_a_host_whose_ends_differ_the_other_way_than_expected_is_set_aside(line: Lab) -> None:
+def test_a_host_whose_ends_differ_the_other_way_than_expected_is_excluded(line: Lab) -> None:
     line.settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, expect=Direction.IMPROVEMENT))
     fleet = Fleet({"good": bench(line), "odd": bench(line, 8_000.0, 1_000.0)})
     assert line.found(line.bisect(fleet)) == CULPRIT
     assert any(text.startswith("odd is excluded from this run: ") for text in line.notes)
 
 
-def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_set_aside(line: Lab) -> None:
+def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_excluded(line: Lab) -> None:
     """Its ends work; then everything fails there."""
     broken = bench(line)
     measure, failed = broken.measure, list[str]()
@@ -121,7 +121,7 @@ def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_set_aside(lin
     assert len(failed) == 4
 
 
-def test_the_last_host_is_not_set_aside(line: Lab) -> None:
+def test_the_last_host_is_not_excluded(line: Lab) -> None:
     """What ends a run of one host ends it here, too."""
     broken = {name: bench(line, infra=dict.fromkeys(line.shas.values(), 99)) for name in ("one", "two")}
     with pytest.raises(InfraError, match="the network went away"):

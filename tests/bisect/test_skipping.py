@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
+from bisector.campaign import life
 from bisector.cli import main
 from bisector.config import Settings
-from bisector.core.errors import AttemptFailed, InfraError, UserError
+from bisector.core.errors import InfraError, UserError
+from bisector.core.trial import AttemptFailed
 from bisector.core.verdict import State
 from bisector.store.facts import Skip
 from bisector.store.store import Store
@@ -88,7 +90,7 @@ def test_how_to_go_on_without_the_commit_is_told(stopped: RecordedRun) -> None:
     error = InfraError("no luck", "look there")
     error.skippable = stopped.shas["c4"]
     with Store.open(stopped.run.database) as store:
-        with pytest.raises(InfraError) as caught, session.ends_recorded(stopped.run, store):
+        with pytest.raises(InfraError) as caught, life.ends_recorded(stopped.run, store):
             raise error
         state = store.state()
     resume = f"bisector resume --run-dir {stopped.run.path}"

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.bisect.builds import checked
-from bisector.bisect.failures import cancel_rest_before_done
+from bisector.bisect.failures import cancel_rest_before_done, checked
 from bisector.bisect.state import BisectState, GitState, Installed, Recorded, Scope, ShowGit
 from bisector.bisect.step import step
 from bisector.campaign.instructions import (

@@ -17,13 +17,13 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from bisector.report import comparison, comparison_plots, search_plots, sections
+from bisector.report import comparison, comparison_plots, plots, sections
 from bisector.report.blocks import Role
 from bisector.report.comparison import ComparisonReport
-from bisector.report.curves import CurvesPlot
 from bisector.report.document import Report
 from bisector.report.drawing import following
-from bisector.report.templates import Detail, ShownPicture, html
+from bisector.report.page import Detail, ShownPicture, html
+from bisector.report.plots import CurvesPlot
 from bisector.status.view import OptionChange
 from tests.examples import cell
 from tests.report import comparison_examples, documents, examples
@@ -68,7 +68,7 @@ def report() -> Report:
 
 def page() -> str:
     made = report()
-    drawn, by_commit = CurvesPlot("t", both_sides()[1:], line=1363.0), search_plots.commits(made)
+    drawn, by_commit = CurvesPlot("t", both_sides()[1:], line=1363.0), plots.commits(made)
     assert by_commit is not None
     wide = tuple(f"[    0.{n:06}] {'a very long line of a console ' * 8}{SCRIPT}" for n in range(60))
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)

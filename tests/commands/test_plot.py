@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.cli import main
-from bisector.report.curves import traced
+from bisector.report.plots import traced
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import recorded_run

@@ -16,7 +16,7 @@ from bisector.core.events import Event
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks
-from bisector.store.comparison import Extent, Plan
+from bisector.store.facts import Extent, Plan
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes

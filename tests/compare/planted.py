@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bisector.core.errors import AttemptFailed
 from bisector.core.subject import Cell, Commit, Compiler
-from bisector.core.trial import Fault, Stage, Trial
+from bisector.core.trial import AttemptFailed, Fault, Stage, Trial
 from bisector.executor.base import BuildRequest
 from bisector.storage.stack import stack_of
-from bisector.store.run_files import trial_directory
+from bisector.store.rundir import trial_directory
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
 from tests.examples import BUSY, QUIET

@@ -12,8 +12,7 @@ from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Trial
 from bisector.executor.base import BuildRequest
 from bisector.status.blocks import Blocks
-from bisector.store.comparison import Arm, Block, Extent, Place, Placed, Plan
-from bisector.store.facts import BuildTry, Compilers
+from bisector.store.facts import Arm, Block, BuildTry, Compilers, Extent, Place, Placed, Plan
 from tests import fakes
 from tests.compare import planted
 from tests.examples import commit

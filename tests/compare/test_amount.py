@@ -8,9 +8,8 @@ from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
 from bisector.campaign.instructions import Done
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
-from bisector.status.blocks import BlockState, result_of
-from bisector.status.progress import block_s, left_s
-from bisector.store.comparison import Absent, Budget, Extent
+from bisector.status.blocks import BlockState, block_s, left_s, result_of
+from bisector.store.facts import Absent, Budget, Extent
 from tests.compare import planted
 from tests.compare.played import (
     ARMS,

@@ -8,15 +8,14 @@ import pytest
 
 from bisector.campaign.instructions import Done
 from bisector.core import resources
-from bisector.core.errors import AttemptFailed, TrialRefused, UserError
+from bisector.core.errors import UserError
 from bisector.core.events import Note
 from bisector.core.subject import Kind
-from bisector.core.trial import Trial
+from bisector.core.trial import AttemptFailed, Trial, TrialRefused
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest
 from bisector.status.blocks import BlockState, result_of
-from bisector.store.comparison import Absent
-from bisector.store.facts import BuildTry
+from bisector.store.facts import Absent, BuildTry
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes

@@ -9,7 +9,7 @@ import pytest
 from bisector.cli import main
 from bisector.compare import session
 from bisector.core.verdict import State
-from bisector.store.comparison import Budget
+from bisector.store.facts import Budget
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes

@@ -3,10 +3,10 @@
 import pytest
 
 from bisector.campaign.instructions import Done
-from bisector.core.errors import AttemptFailed, InfraError, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Compiler
-from bisector.core.trial import Stage
+from bisector.core.trial import AttemptFailed, Stage
 from bisector.core.verdict import State
 from bisector.store.facts import BuildTry, Submitted, Work
 from bisector.store.store import Store

@@ -12,7 +12,7 @@ import pytest
 from bisector.analysis.comparison import DELTA
 from bisector.campaign.equipment import Equipment
 from bisector.cli import main
-from bisector.compare.by_host import settings_by_host
+from bisector.compare.session import settings_by_host
 from bisector.config import Accelerator, ConfirmBy, Settings, options
 from bisector.core.errors import InfraError
 from bisector.core.events import Listener
@@ -21,8 +21,7 @@ from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
 from bisector.storage.disks import Bus
-from bisector.store.run_files import keep_inputs
-from bisector.store.rundir import Index
+from bisector.store.rundir import Index, keep_inputs
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes

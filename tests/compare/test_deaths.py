@@ -14,8 +14,20 @@ from bisector.compare.session import carry_out
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
-from bisector.store.comparison import Block, Extent, Placed, Plan
-from bisector.store.facts import BuildTry, Compilers, Ended, Fact, InfraFault, NumberedTrial, RunHeader, Submitted
+from bisector.store.facts import (
+    Block,
+    BuildTry,
+    Compilers,
+    Ended,
+    Extent,
+    Fact,
+    InfraFault,
+    NumberedTrial,
+    Placed,
+    Plan,
+    RunHeader,
+    Submitted,
+)
 from tests import fakes
 from tests.compare import planted
 from tests.compare.desk import settings

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from bisector.campaign.instructions import Done
-from bisector.core.errors import InfraError, TrialRefused, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Note
 from bisector.core.subject import Compiler
-from bisector.core.trial import Artifact, Stage, Trial
+from bisector.core.trial import Artifact, Stage, Trial, TrialRefused
 from bisector.core.verdict import State
 from bisector.kernel.product import as_measured
 from bisector.report.comparison_table import sentences

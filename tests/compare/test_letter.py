@@ -10,7 +10,7 @@ import pytest
 
 from bisector.cli import main
 from bisector.core.trial import Trial
-from bisector.store.run_files import collect, trial_directory
+from bisector.store.rundir import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio import output
 from tests.compare import planted

@@ -7,7 +7,7 @@ import pytest
 from bisector.campaign.instructions import Done
 from bisector.compare.plan import united, warnings
 from bisector.core.verdict import State
-from bisector.store.comparison import Absent
+from bisector.store.facts import Absent
 from tests.compare.desk import Desk, changed, without_md
 from tests.git import histories
 

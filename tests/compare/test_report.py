@@ -11,8 +11,9 @@ import pytest
 
 from bisector.cli import main
 from bisector.compare import session
-from bisector.core.trial import DiskQueue, Trial
-from bisector.store.run_files import collect, trial_directory
+from bisector.core.figures import DiskQueue
+from bisector.core.trial import Trial
+from bisector.store.rundir import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from tests.compare.desk import Desk, settings
 from tests.docs.json_schema import valid

@@ -13,10 +13,8 @@ from bisector.core.errors import UserError
 from bisector.core.subject import Cell
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import State
-from bisector.status.blocks import Blocks, BlockState, Earlier, result_of
-from bisector.status.progress import effects
-from bisector.store.comparison import Absent, Block, Extent, Place, Placed, Plan
-from bisector.store.facts import BuildTry
+from bisector.status.blocks import Blocks, BlockState, Earlier, effects, result_of
+from bisector.store.facts import Absent, Block, BuildTry, Extent, Place, Placed, Plan
 from tests import fakes
 from tests.compare import planted
 from tests.compare.played import (

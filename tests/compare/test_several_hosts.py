@@ -10,14 +10,13 @@ from bisector.analysis.comparison import LOOKS
 from bisector.campaign.instructions import Crew, Done
 from bisector.compare import session
 from bisector.config import RetryPolicy, Settings
-from bisector.core.errors import AttemptFailed, InfraError, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Note, OnHost, Planned
-from bisector.core.trial import Stage, Trial
+from bisector.core.trial import AttemptFailed, Stage, Trial
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, Job, News
 from bisector.status.blocks import BlockState, result_of
-from bisector.store.comparison import Extent
-from bisector.store.facts import InfraFault
+from bisector.store.facts import Extent, InfraFault
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
@@ -188,7 +187,7 @@ def test_a_block_that_was_replaced_is_not_gone_on_with(room: Room) -> None:
     assert room.go_on(Hosts({"two": bench(room.desk)})) == Done(State.MEASURED, f"{RUNS} blocks on each setup")
 
 
-def test_a_host_on_which_everything_fails_is_set_aside(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_on_which_everything_fails_is_excluded(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Settings, "retries", RetryPolicy(waits_s=(0.0, 0.0, 0.0)))
     fleet = Hosts({"good": bench(room.desk), "broken": bench(room.desk)})
     broken = fleet.benches["broken"]
@@ -218,7 +217,7 @@ def test_failures_between_which_it_works_do_not_set_a_host_aside(room: Room, mon
     assert sum(text.startswith("not the kernel's fault") for text in room.notes()) > 4
 
 
-def test_the_last_host_is_not_set_aside(room: Room) -> None:
+def test_the_last_host_is_not_excluded(room: Room) -> None:
     fleet = Hosts({name: bench(room.desk) for name in ("one", "two")})
     for one in fleet.benches.values():
         assert isinstance(one, planted.Bench)
@@ -227,7 +226,7 @@ def test_the_last_host_is_not_set_aside(room: Room) -> None:
         room.compare(fleet)
 
 
-def test_a_host_that_lacks_something_is_set_aside_and_input_that_is_refused_ends_it(room: Room) -> None:
+def test_a_host_that_lacks_something_is_excluded_and_input_that_is_refused_ends_it(room: Room) -> None:
     fleet = Hosts({"good": bench(room.desk), "bare": bench(room.desk)})
 
     def lacks(request: TrialRequest) -> Trial:

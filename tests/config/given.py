@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from bisector.commands.arguments import add_settings, given_settings
-from bisector.commands.parsing import CommandParser
+from bisector.commands.catalogue import CommandParser
 from bisector.config import Settings, options
 from bisector.storage.stack import stack_of
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bisector.config import file, options
+from bisector.config import options
 from bisector.core.setting import Block, read
 from bisector.core.units import duration_s, size_bytes
 from tests.config.given import GIB, MIB, from_argv
@@ -53,7 +53,7 @@ too_large = {"profile": "article", "storage.stack": "lvmcache(hdd,ssd)+ext4"}
 @given(written.filter(lambda values: not too_large.items() <= values.items()))
 def test_toml_and_json_round_trip(directory: Path, values: Mapping[str, object]) -> None:
     path = directory / "in.toml"
-    path.write_text(file.write(values), encoding="utf-8")
+    path.write_text(options.write(values), encoding="utf-8")
     first = options.load(config=path)
     path.write_text(options.to_toml(first), encoding="utf-8")
     assert options.load(config=path).settings == first.settings
@@ -68,7 +68,7 @@ leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=
 @given(leaves | st.lists(leaves | st.lists(leaves, max_size=2), max_size=4))
 @example('a "quoted" \\ one\n\x7f\x00')
 def test_every_literal_is_toml(value: object) -> None:
-    assert tomllib.loads(f"x = {file.literal(value)}")["x"] == value
+    assert tomllib.loads(f"x = {options.literal(value)}")["x"] == value
 
 
 @pytest.mark.parametrize(

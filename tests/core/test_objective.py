@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError, UserError
-from bisector.core.figures import Contention, Latency, LatencyKind, Run
-from bisector.core.metric import Value, named
+from bisector.core.figures import Contention, Latency, Run
+from bisector.core.metric import LatencyKind, Value, named
 from bisector.core.objective import OVER, MetricAbsent, Objective, available, values, values_of
 from bisector.workload.fio.output import parse_json
 

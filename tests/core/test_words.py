@@ -10,11 +10,11 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.core import deadline, errors, events, resources, subject, trial, verdict
-from bisector.core.errors import BisectorError, KernelFault
+from bisector.core.errors import BisectorError
 from bisector.core.metric import Unit
 from bisector.core.shell import CommandResult
 from bisector.core.subject import Change, Commit, Compiler, Kind, Mattering, NotChanged, RebuildCheck, Relevance
-from bisector.core.trial import Artifact, Control, Fault, FaultKind, Stage, Taken
+from bisector.core.trial import Artifact, Control, Fault, FaultKind, KernelFault, Stage, Taken
 from bisector.core.verdict import SideWords, Verdict
 from bisector.host import process
 from bisector.trial import runner
@@ -66,14 +66,14 @@ def classes_of(module: object) -> Iterator[type]:
 
 
 def all_errors() -> Iterator[type[BaseException]]:
-    for module in (errors, deadline, process):
+    for module in (errors, trial, deadline, process):
         yield from (found for found in classes_of(module) if issubclass(found, BaseException))
 
 
 EXAMPLES: dict[type[BaseException], tuple[object, ...]] = {
-    errors.KernelFault: (Stage.BOOT, FaultKind.PANIC, "Kernel panic", ("line",)),
-    errors.AttemptFailed: ("no network", "try again", Stage.BUILD, "host"),
-    errors.AttemptCancelled: ("cancelled", "", Stage.BUILD, "host"),
+    trial.KernelFault: (Stage.BOOT, FaultKind.PANIC, "Kernel panic", ("line",)),
+    trial.AttemptFailed: ("no network", "try again", Stage.BUILD, "host"),
+    trial.AttemptCancelled: ("cancelled", "", Stage.BUILD, "host"),
     deadline.DeadlineExpired: ("the ready line", 3.0),
     process.CommandMissing: ("make",),
     process.CommandFailed: (CommandResult("make", 2, "", "error"),),
@@ -120,11 +120,11 @@ EXIT_CODES: dict[type[BaseException], int] = {
     errors.UserError: 2,
     errors.EndsDoNotReproduce: 1,
     errors.InfraError: 4,
-    errors.AttemptFailed: 4,
-    errors.AttemptCancelled: 4,
-    errors.TrialRefused: 2,
+    trial.AttemptFailed: 4,
+    trial.AttemptCancelled: 4,
+    trial.TrialRefused: 2,
     errors.Interrupted: 130,
-    errors.KernelFault: 4,
+    trial.KernelFault: 4,
 }
 
 

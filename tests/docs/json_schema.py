@@ -13,17 +13,15 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin
 from jsonschema import Draft202012Validator
 
 from bisector.commands.kernel import KernelBuild
+from bisector.commands.machine import Caches
 from bisector.commands.show import Runs
 from bisector.commands.simulate import Simulation
-from bisector.commands.upkeep import Caches
-from bisector.compare.forecast import ComparisonForecast
+from bisector.compare.plan import ComparisonForecast
 from bisector.core.examination import Examination
-from bisector.core.json_document import Absent, members
-from bisector.core.json_keys import FLAT, PAIRS
-from bisector.fleet.status import FleetStatus
-from bisector.fleet.survey import HostsExamination
-from bisector.nightly.documents import History, OneNight
+from bisector.core.json_document import FLAT, PAIRS, Absent, members
+from bisector.fleet.status import FleetStatus, HostsExamination
 from bisector.nightly.night import DryRun
+from bisector.nightly.trend import History, OneNight
 from bisector.plan.forecast import Forecast
 from bisector.report.comparison import ComparisonReport
 from bisector.report.document import Report

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from bisector.core import resources
 from bisector.report.blocks import Role
-from bisector.report.curves import CurvesPlot, TracedKernel
 from bisector.report.drawing import DARK, Picture, draw, following
+from bisector.report.plots import CurvesPlot, TracedKernel
 from tests.report.curve_examples import real
 
 DOCS = resources.ROOT / "docs"

@@ -10,7 +10,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import Finding
 from bisector.doctor import checks
-from bisector.storage.layers import LAYERS
+from bisector.storage.layer import LAYERS
 from tests.docs import generate, pictures
 
 

@@ -205,7 +205,7 @@ def test_resume_leaves_libvirt_to_the_run(machine: Machine) -> None:
     def opened(*_: object) -> None:
         pytest.fail("libvirt's driver was opened for a look")
 
-    machine.patch.setattr("bisector.vm.embedded.directory_of", opened)
+    machine.patch.setattr("bisector.vm.driver.directory_of", opened)
     told: list[Finding] = []
     machine.setting("kernel.sandbox", "false")
     checks.warn_again(machine.settings, machine.run_dir, told.append)

@@ -12,12 +12,12 @@ from typing import Any, cast
 from bisector.analysis.early_stop import StopRule
 from bisector.config import KernelSettings, Settings, StorageSettings, options
 from bisector.core.deadline import Deadline
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
 from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Kernel
-from bisector.core.trial import Era, Fault, Stage
+from bisector.core.trial import Era, Fault, KernelFault, Stage
 from bisector.executor.local import LocalExecutor
-from bisector.storage.layout import MountedStack
+from bisector.storage.layer import MountedStack
 from bisector.storage.stack import Stack
 from bisector.trial.runner import Bench
 from bisector.workload.base import RunSite, StopCondition

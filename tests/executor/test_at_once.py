@@ -9,13 +9,11 @@ from typing import cast
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import AttemptCancelled
 from bisector.core.events import Note
 from bisector.core.subject import Commit
-from bisector.core.trial import Trial
-from bisector.executor.at_once import AtOnce, SharedTurn, guests_at_once, has_cpu_left
+from bisector.core.trial import AttemptCancelled, Trial
 from bisector.executor.base import Failed, Finished, Job, Progress
-from bisector.executor.local import LocalExecutor
+from bisector.executor.local import AtOnce, LocalExecutor, SharedTurn, guests_at_once, has_cpu_left
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks
 from bisector.host.locks import TurnPurpose

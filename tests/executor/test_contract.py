@@ -10,18 +10,17 @@ from typing import TypeAlias
 import pytest
 from distributed import Client, LocalCluster
 
-from bisector.core.errors import AttemptCancelled, AttemptFailed
 from bisector.core.subject import Cell, Kind, Subject
-from bisector.core.trial import Fault, Stage
-from bisector.executor.at_once import AtOnce
+from bisector.core.trial import AttemptCancelled, AttemptFailed, Fault, Stage
 from bisector.executor.base import BuildRequest, ControlRequest, Executor, Failed, Finished, Job, Progress
+from bisector.executor.local import AtOnce
 from bisector.fleet.executor import FleetExecutor
 from bisector.fleet.hosts import Host, Hosts
 from bisector.fleet.job import RESOURCE
-from bisector.git import mirror
+from bisector.git import transfer
 from bisector.git.repository import Repository
 from bisector.host import locks
-from bisector.host.load import host_id
+from bisector.host.identity import host_id
 from bisector.kernel import toolchain
 from bisector.kernel.cache import KernelCache
 from bisector.storage.disks import DISKS
@@ -54,8 +53,8 @@ def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Clien
     with pytest.MonkeyPatch.context() as patch:
         for kind in ("STATE", "CACHE"):
             patch.setenv(f"XDG_{kind}_HOME", str(home))
-        patch.setattr(mirror, "ancestors", lambda repository, sha: ())
-        patch.setattr(mirror, "push", lambda *words: None)
+        patch.setattr(transfer, "ancestors", lambda repository, sha: ())
+        patch.setattr(transfer, "push", lambda *words: None)
         patch.setattr(toolchain, "named", {one.command: one for one in (fakes.GCC, fakes.OLD_GCC)}.__getitem__)
         patch.setattr(locks, "SHARED_TURN", home / "shared.lock")
         options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}

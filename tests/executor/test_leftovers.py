@@ -13,9 +13,9 @@ from bisector.host import process
 from bisector.host.locks import held
 from bisector.store.log import DATABASE
 from bisector.store.rundir import LOCK, Index, IndexEntry, single_commit_home
-from bisector.vm import embedded
+from bisector.vm import driver
 from bisector.vm.definition import domain_prefix
-from bisector.vm.embedded import make_private
+from bisector.vm.driver import make_private
 
 _SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -45,7 +45,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(
         process, "marked", lambda: {run: pids for run, pids in marked().items() if run.is_relative_to(tmp_path)}
     )
-    monkeypatch.setattr(embedded, "PARENT", tmp_path)
+    monkeypatch.setattr(driver, "PARENT", tmp_path)
     return tmp_path
 
 
@@ -114,7 +114,7 @@ def test_a_guest_alone_is_found_by_its_name(runs: Path, start: Start) -> None:
 def test_a_guest_of_no_known_run_is_ended_unless_somebody_uses_its_directory(runs: Path, start: Start) -> None:
     qemu = guest(runs, runs / "doctor", start)
     (root,) = runs.glob("bisector-*")
-    script = f"from pathlib import Path; from bisector.vm.embedded import hold; hold(Path({str(root)!r}));"
+    script = f"from pathlib import Path; from bisector.vm.driver import hold; hold(Path({str(root)!r}));"
     words = [sys.executable, "-c", f"{script} print(1, flush=True); input()"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
         assert user.stdout is not None

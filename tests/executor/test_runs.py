@@ -9,8 +9,7 @@ from bisector.core.shell import Step
 from bisector.core.subject import Cell, Subject
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Layer, LayerPlan, Phase, Site
-from bisector.storage.layout import Readings
+from bisector.storage.layer import Counters, Layer, LayerPlan, Phase, Readings, Site
 from bisector.storage.stack import stack_of
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio.fio import Fio

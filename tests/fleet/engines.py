@@ -28,10 +28,10 @@ from bisector.fleet.spec import Spec
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import process
-from bisector.host.load import host_id
-from bisector.storage import layout
+from bisector.host.identity import host_id
+from bisector.storage import stack
 from bisector.store.log import now
-from bisector.store.run_files import collect, trial_directory
+from bisector.store.rundir import collect, trial_directory
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio.fio import Fio
 from tests import examples, fakes
@@ -131,7 +131,7 @@ def by_contract(spec: Spec, place: Path, repository: Path, tell: Listener) -> It
     settings, request = spec.unpacked(place)
     workload = Workload()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "lay_out", workload.lay_out)
+        patch.setattr(stack, "lay_out", workload.lay_out)
         patch.setattr(Fio, "run", lambda own, site: workload.run(own, site))  # noqa: PLW0108 - as a method it gets the workload
         executor = local(place, settings, pickle.loads((place.parent / "bad").read_bytes()))
         tell(StageStarted(request.commit, Stage.CHECKOUT))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError
-from bisector.fleet import archive as archives
-from bisector.fleet.archive import DamagedArchive, ResultArchive
+from bisector.fleet import spec as archives
+from bisector.fleet.spec import DamagedArchive, ResultArchive
 
 
 def archive(*members: tuple[tarfile.TarInfo, bytes]) -> ResultArchive:
@@ -114,7 +114,7 @@ def test_what_was_changed_on_the_way_is_refused(source: Path, tmp_path: Path) ->
 
 def test_too_much_is_refused_where_it_arrives(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = ResultArchive.of(source)
-    for bound in ("_MOST_BYTES", "_MOST_FILES"):
+    for bound in ("_MOST_ARCHIVE_BYTES", "_MOST_FILES"):
         with monkeypatch.context() as patch:
             patch.setattr(archives, bound, 1)
             with pytest.raises(DamagedArchive, match="more files"):

@@ -16,16 +16,17 @@ from distributed.scheduler import NoValidWorkerError
 from bisector.campaign.on_hosts import on_hosts
 from bisector.config import options
 from bisector.core import resources
-from bisector.core.errors import AttemptFailed, InfraError
+from bisector.core.errors import InfraError
 from bisector.core.events import Event, Note
+from bisector.core.trial import AttemptFailed
 from bisector.executor.base import BuildRequest, Failed, Finished, Job
-from bisector.fleet import cluster, dask_settings, versions
+from bisector.fleet import cluster, spec
 from bisector.fleet import job as on_host
 from bisector.fleet.executor import FleetExecutor
 from bisector.fleet.hosts import Host, Hosts
 from bisector.fleet.job import RESOURCE, Found, Introduction, Returned
 from bisector.fleet.spec import Spec
-from bisector.git import mirror
+from bisector.git import transfer
 from bisector.host.files import scratch
 from bisector.kernel.cache import KernelCache
 from bisector.store.rundir import RunDirectory, jobs_home
@@ -38,7 +39,7 @@ WITHIN_S = 30.0
 
 
 def machine(name: str, of: str = "") -> Introduction:
-    return Introduction(name, of or f"machine of {name}", versions.own())
+    return Introduction(name, of or f"machine of {name}", spec.own_versions())
 
 
 @dataclass
@@ -132,7 +133,7 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def _no_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "ancestors", lambda repository, sha: ())
+    monkeypatch.setattr(transfer, "ancestors", lambda repository, sha: ())
 
 
 def raising(error: Exception) -> Callable[[str], object]:
@@ -184,14 +185,14 @@ def test_one_machine_under_two_names_is_one_host(tmp_path: Path) -> None:
 
 
 def test_another_bisector_is_refused_and_so_is_a_worker_without_the_resource(tmp_path: Path) -> None:
-    other = replace(machine("one"), versions=versions.Versions(**{**_fields(), "bisector": "0.1"}))
+    other = replace(machine("one"), versions=spec.Versions(**{**_fields(), "bisector": "0.1"}))
     assert Bench(Client({"a": other}), tmp_path).notes[0].startswith("one is not used: bisector is 0.1 there")
     (said,) = Bench(Client({"a": machine("one")}, resources={}), tmp_path).notes
     assert said == "the worker at a is not used: it was not started with --resources trial=1"
 
 
 def _fields() -> dict[str, str]:
-    return {name: getattr(versions.own(), name) for name in versions.Versions.__struct_fields__}
+    return {name: getattr(spec.own_versions(), name) for name in spec.Versions.__struct_fields__}
 
 
 def test_hosts_that_do_not_take_what_they_are_sent_stop_no_other(tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_a_coordinator_and_its_workers_may_have_as_many_descriptors_as_the_syste
     """Whoever reaches the port holds some by handshakes that never go on."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, most - 1), most))
-    dask_settings.settle()
+    cluster.settle()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
 
 

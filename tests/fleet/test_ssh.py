@@ -10,7 +10,7 @@ import pytest
 
 from bisector.cli import main
 from bisector.core.errors import Grade
-from bisector.fleet.survey import clock
+from bisector.fleet.status import clock
 from tests.fleet import engines
 from tests.fleet.engines import MEASURED, WAIT_S
 from tests.fleet.place import Place

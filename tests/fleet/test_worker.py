@@ -11,8 +11,8 @@ import pytest
 
 from bisector.core import json_document
 from bisector.core.errors import UserError
-from bisector.fleet import versions, worker
-from bisector.fleet.worker import Assignment, tidy
+from bisector.fleet import cluster, spec
+from bisector.fleet.cluster import Assignment, tidy
 from bisector.host.disks import USED_DISKS
 from bisector.host.locks import held
 from bisector.store.rundir import LOCK
@@ -56,24 +56,24 @@ def test_nothing_goes_of_a_run_that_is_at_work(tmp_path: Path) -> None:
 
 
 def assigned(**changed: object) -> io.StringIO:
-    told = Assignment(name="bench1", address="", port=1, certificate="", key="", versions=versions.own())
+    told = Assignment(name="bench1", address="", port=1, certificate="", key="", versions=spec.own_versions())
     told = msgspec.structs.replace(told, **changed)
     return io.StringIO(json.dumps(json_document.plain(told)) + "\n")
 
 
 def test_a_coordinator_with_another_source_is_refused_by_what_differs() -> None:
-    other = msgspec.structs.replace(versions.own(), source="0123", distributed="2020.1")
+    other = msgspec.structs.replace(spec.own_versions(), source="0123", distributed="2020.1")
     with pytest.raises(UserError, match=r"source is \S+ there and \S+ here; distributed is"):
-        worker.serve(assigned(versions=other))
+        cluster.serve(assigned(versions=other))
 
 
 def test_what_nobody_types_says_what_is_typed() -> None:
     with pytest.raises(UserError, match="a coordinator starts this by SSH"):
-        worker.serve(io.StringIO("\n"))
+        cluster.serve(io.StringIO("\n"))
 
 
 def test_versions_are_those_of_the_files_when_the_process_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """After `pip install -U` a worker that still runs the old code must not tell the new digest."""
-    before = versions.own()
-    monkeypatch.setattr(versions, "_source_digest", lambda: "another")
-    assert versions.own() == before
+    before = spec.own_versions()
+    monkeypatch.setattr(spec, "_source_digest", lambda: "another")
+    assert spec.own_versions() == before

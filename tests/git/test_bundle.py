@@ -9,8 +9,8 @@ import pytest
 
 from bisector.config import Settings, options
 from bisector.core.errors import UserError
-from bisector.git.bundle import bundled, is_made
 from bisector.git.repository import Repository
+from bisector.git.transfer import bundled, is_made
 from tests.git.conftest import Make
 from tests.git.histories import Node, git, linear
 

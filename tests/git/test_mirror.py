@@ -13,10 +13,10 @@ import pytest
 from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit, Kind
-from bisector.git import mirror as mirrors
-from bisector.git.mirror import Address, Mirror, objects_of
+from bisector.git import transfer as mirrors
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
+from bisector.git.transfer import Address, Mirror, objects_of
 from bisector.git.trees import changed_end
 from bisector.host import process
 from tests.git.conftest import Make
@@ -43,7 +43,7 @@ def mirror(tmp_path: Path) -> Mirror:
 def pushed(mirror: Mirror, repository: Repository, sha: str, run: str = RUN) -> int:
     """Send a commit as to another machine; how many bytes went there."""
     code = (
-        "import sys; from pathlib import Path; from bisector.git.mirror import Mirror;"
+        "import sys; from pathlib import Path; from bisector.git.transfer import Mirror;"
         f"sys.exit(Mirror(Path({str(mirror.path)!r})).receive({run!r}))"
     )
     receive = shlex.join(("env", f"PYTHONPATH={resources.ROOT}", sys.executable, "-P", "-c", code))

@@ -7,9 +7,8 @@ import pytest
 from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.doctor.tree import check_tree, lacking, needs, trees_have, undefined, unsupported
-from bisector.storage.layer import Since
-from bisector.storage.layers import LAYERS
+from bisector.doctor.checks import check_tree, lacking, needs, trees_have, undefined, unsupported
+from bisector.storage.layer import LAYERS, Since
 from bisector.storage.stack import Values, stack_of
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, git

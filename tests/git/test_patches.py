@@ -7,8 +7,8 @@ import pytest
 
 from bisector.core.errors import UserError
 from bisector.core.subject import Commit, Kind
-from bisector.git.patches import with_commit, with_file
 from bisector.git.repository import Repository
+from bisector.git.trees import with_commit, with_file
 from tests.git.checks import footprint
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, git

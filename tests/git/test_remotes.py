@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.git.remotes import Branch, origin, tree_name, without_secrets
 from bisector.git.repository import Repository
+from bisector.git.transfer import Branch, origin, tree_name, without_secrets
 from tests.git import histories
 
 

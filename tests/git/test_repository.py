@@ -17,7 +17,7 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.git.trees import changed_end
 from bisector.host.process import RUN_MARKER, run
-from bisector.mail.addresses import propose
+from bisector.mail.compose import propose
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, build, git, linear
 from tests.nobody import as_nobody

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bisector.git.repository import Repository
-from bisector.git.shown import ShownCommit, shown
+from bisector.git.repository import Repository, ShownCommit, shown
 from tests.git import histories
 from tests.git.histories import Node
 

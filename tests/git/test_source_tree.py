@@ -9,9 +9,8 @@ import pytest
 
 from bisector.core.errors import InfraError
 from bisector.git.repository import Repository
-from bisector.git.source_tree import SourceTree
-from bisector.git.worktrees import Worktree, WorktreePurpose
-from bisector.host import build_user
+from bisector.git.source_tree import SourceTree, Worktree, WorktreePurpose
+from bisector.host import process
 from tests.git.checks import footprint, tree_of, tree_on_disk
 from tests.git.conftest import Make
 from tests.git.histories import Node, git, linear
@@ -138,7 +137,7 @@ def test_roots_sources_can_be_read_from_the_beginning_and_are_written_once(make:
         with SourceTree(repository, tmp_path / "run") as tree:
             path = tree.checkout(repository.resolve(names["c1"]))
             assert path.stat().st_mode & 0o777 == 0o755
-            build_user.show(path)
+            process.show(path)
             inode = (path / "Makefile").stat().st_ino
             tree.checkout(repository.resolve(names["c2"]))
             assert (path / "Makefile").stat().st_ino == inode

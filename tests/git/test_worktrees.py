@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import InfraError
-from bisector.git.source_tree import SourceTree
-from bisector.git.worktrees import Worktree, WorktreePurpose, remove_leftovers
+from bisector.git.source_tree import SourceTree, Worktree, WorktreePurpose, remove_leftovers
 from tests.git.checks import footprint
 from tests.git.conftest import Make
 from tests.git.histories import git, linear

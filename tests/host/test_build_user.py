@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from bisector.host import build_user
+from bisector.host import process
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user than root has no other user")
 
 
 @pytest.fixture(autouse=True)
 def _nobody_chosen_yet() -> Iterator[None]:
-    build_user._chosen.cache_clear()
+    process._chosen.cache_clear()
     yield
-    build_user._chosen.cache_clear()
+    process._chosen.cache_clear()
 
 
 def account(uid: int, gid: int) -> pwd.struct_passwd:
@@ -25,7 +25,7 @@ def account(uid: int, gid: int) -> pwd.struct_passwd:
 
 
 def numbers() -> tuple[int, int]:
-    user = build_user.build_user()
+    user = process.build_user()
     assert user is not None
     return user.uid, user.gid
 
@@ -33,7 +33,7 @@ def numbers() -> tuple[int, int]:
 def test_a_number_that_nobody_has_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     free, _ = numbers()
     assert 65_520 <= free < 65_534
-    build_user._chosen.cache_clear()
+    process._chosen.cache_clear()
     look, known = pwd.getpwuid, {free}
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: account(uid, uid) if uid in known else look(uid))
     assert numbers() == (free + 1, free + 1)
@@ -43,18 +43,18 @@ def test_a_user_of_that_name_is_taken_unless_it_is_root(monkeypatch: pytest.Monk
     monkeypatch.setattr(pwd, "getpwnam", lambda name: account(990, 991))
     assert numbers() == (990, 991)
     for uid, gid in ((0, 991), (990, 0)):
-        build_user._chosen.cache_clear()
+        process._chosen.cache_clear()
         monkeypatch.setattr(pwd, "getpwnam", lambda name, uid=uid, gid=gid: account(uid, gid))
         assert min(numbers()) > 60_000
 
 
 def test_an_ordinary_user_stays_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    build_user.give(tmp_path)
-    build_user.show(tmp_path)
-    with build_user.lent(tmp_path / "log"):
+    process.give(tmp_path)
+    process.show(tmp_path)
+    with process.lent(tmp_path / "log"):
         pass
-    assert (build_user.build_user(), build_user.umask(), list(tmp_path.iterdir())) == (None, -1, [])
+    assert (process.build_user(), process.umask(), list(tmp_path.iterdir())) == (None, -1, [])
     assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (0, 0o700)
 
 
@@ -67,7 +67,7 @@ def test_what_is_given_is_given_whole_and_what_is_behind_a_link_is_not(tmp_path:
     (theirs / "deep/program").chmod(0o4755)
     (theirs / "file").symlink_to(ours / "file")
     (theirs / "directory").symlink_to(ours)
-    build_user.give(theirs)
+    process.give(theirs)
     uid, _ = numbers()
     assert {path.lstat().st_uid for path in (theirs, *theirs.rglob("*"))} == {uid}
     assert {path.lstat().st_uid for path in (ours, ours / "file")} == {0}
@@ -84,7 +84,7 @@ def test_what_is_shown_already_stays_as_it_is(tmp_path: Path) -> None:
         (tree / name).chmod(mode)
     before = {path.name: path.stat().st_ctime_ns for path in tree.iterdir()}
     time.sleep(0.02)  # the kernel's clock for files ticks at 100 Hz at least
-    build_user.show(tree)
+    process.show(tree)
     assert {path.name for path in tree.iterdir() if path.stat().st_ctime_ns != before[path.name]} == {"hidden"}
 
 
@@ -97,7 +97,7 @@ def test_what_is_shown_can_be_read_and_run_and_nothing_behind_a_link(tmp_path: P
     (tree / "link").symlink_to(other)
     for path in (tree, tree / "below"):
         path.chmod(0o700)
-    build_user.show(tree)
+    process.show(tree)
     modes = {
         path.name: path.lstat().st_mode & 0o777 for path in (tree, *tree.rglob("*"), other) if not path.is_symlink()
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core.deadline import Deadline
-from bisector.host import build_user, process
+from bisector.host import process
 
 # A leader that ends at SIGTERM and a child of it that does not; the child alone holds the log open.
 STUBBORN = """\
@@ -112,7 +112,7 @@ def test_a_run_directory_has_one_mark_however_it_is_spelled(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the environment of others' processes")
 def test_the_mark_of_another_users_process_means_nothing(tmp_path: Path) -> None:
     """Else any user could have root end processes, and write into directories, of that user's choice."""
-    builder = build_user.build_user()
+    builder = process.build_user()
     assert builder is not None
     for user, found in ((65_534, 0), (builder.uid, 1)):
         environment = {**os.environ, **process.mark(tmp_path)}

@@ -17,7 +17,7 @@ import pytest
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
 from bisector.core.shell import CommandResult
-from bisector.host import build_user, process, sandbox
+from bisector.host import process, sandbox
 from bisector.host.sandbox import Sandbox
 from tests.hostile import EVERYTHING, Prey, prey
 from tests.nobody import passed
@@ -46,7 +46,7 @@ def test_only_what_is_writable_can_be_written(tmp_path: Path) -> None:
     for place in (source, build, other):
         place.mkdir(parents=True)
     (source / "file").write_text("old\n")
-    build_user.give(build)
+    process.give(build)
     box = Sandbox(readable=(source,), writable=(build,))
     asked = f'{source} {other} / /usr /etc /proc/sys/kernel /dev/shm "$HOME" /tmp {build}'
     touched = f'{source} {other} "$HOME" {build}'

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bisector.core.errors import UserError
 from bisector.core.verdict import SideWords, State, Verdict
-from bisector.imported import sheet
+from bisector.imported import trials
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests.analysis.recorded import RECORDED
@@ -216,7 +216,7 @@ def test_any_text_is_an_index_or_an_error(tmp_path: Path, text: str, header: str
     path = tmp_path / "index.csv"
     path.write_bytes((header + text).encode("utf-8", "surrogatepass"))
     try:
-        found = sheet.entries(path, SideWords())
+        found = trials.entries(path, SideWords())
     except UserError as error:
         caught = str(error)
     else:

@@ -22,7 +22,7 @@ from bisector.core.subject import Kernel
 from bisector.executor.local import kernel_builder
 from bisector.git.repository import Repository
 from bisector.storage.disks import Bus
-from bisector.storage.layers import LAYERS
+from bisector.storage.layer import LAYERS
 from scenarios.demo import history
 from scenarios.demo.run import newest_tarball
 from tests.docs.json_schema import valid

@@ -14,7 +14,7 @@ from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from bisector.storage.crypt import CIPHERS
-from bisector.storage.layers import LAYERS
+from bisector.storage.layer import LAYERS
 from bisector.storage.lvmcache import LvmCache
 from scenarios.demo.history import History
 

@@ -14,14 +14,16 @@ import pytest
 
 from bisector.config import Settings, options
 from bisector.core import resources
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.figures import Contention, Run
 from bisector.core.shell import Shell
 from bisector.core.subject import Kernel
-from bisector.git.bundle import bundled
+from bisector.core.trial import KernelFault
 from bisector.git.repository import Repository
+from bisector.git.transfer import bundled
 from bisector.host.process import run_here
-from bisector.storage.layout import MountedStack, lay_out
+from bisector.storage.layer import MountedStack
+from bisector.storage.stack import lay_out
 from bisector.vm.machine import VirtualMachines, guest_image
 from bisector.workload.base import RunSite
 from bisector.workload.fio import job_file

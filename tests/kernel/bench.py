@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bisector.config import KernelSettings
-from bisector.core.errors import KernelFault
 from bisector.core.subject import Kernel
+from bisector.core.trial import KernelFault
 from bisector.kernel import toolchain
 from bisector.kernel.build import KernelBuilder, TreeChanges
 from bisector.kernel.builddir import BuildPlaces

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.core import resources
-from bisector.core.errors import KernelFault
+from bisector.core.trial import KernelFault
 from bisector.host import process
 from bisector.kernel import kconfig, toolchain
 from bisector.kernel.quirks import QUIRKS, Edit, Quirk

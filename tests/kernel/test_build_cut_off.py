@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
+from bisector.core.trial import KernelFault
 from bisector.host import process
 from bisector.kernel.builddir import Moment
 from tests.kernel.bench import SETTINGS, Bench, recalled, slow_compiler

@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 import pytest
 
-from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Kernel, RebuildCheck
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.host import process
 from bisector.host.files import discard
 from bisector.kernel import builddir, toolchain

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import InfraError, KernelFault
-from bisector.host import build_user, process
+from bisector.core.errors import InfraError
+from bisector.core.trial import KernelFault
+from bisector.host import process
 from tests.hostile import EVERYTHING, Prey, prey
 from tests.kernel.bench import SETTINGS, Bench, ccache_in, compiler_that
 from tests.kernel.fake_tree import edit, iops_of, set_iops
@@ -128,7 +129,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="make runs as whoever sta
 @as_root
 def test_roots_build_directory_goes_on_whoever_ran_the_make_before(bench: Bench) -> None:
     """A directory of a version that ran make as root, of one without a sandbox, and of one for another user."""
-    user, build = build_user.build_user(), bench.path / "build"
+    user, build = process.build_user(), bench.path / "build"
     assert user is not None
     owners = []
     for number, sandboxed in enumerate((False, True, True, False, True)):

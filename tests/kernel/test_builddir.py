@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import InfraError, KernelFault
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.errors import InfraError
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.kernel import builddir
 from bisector.kernel.builddir import BuildPlaces, Moment, blamed_on_make, building, remove_stale_outputs, remove_strays
 from tests.nested import nest

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bisector.core.errors import KernelFault
 from bisector.core.subject import Change
+from bisector.core.trial import KernelFault
 from bisector.kernel import sources
 from tests.kernel.bench import SETTINGS, Bench
 from tests.kernel.fake_tree import FRAGMENT, SMQ, edit, iops_of, set_iops, spoil

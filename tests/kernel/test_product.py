@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
 from bisector.core.subject import Kernel
+from bisector.core.trial import KernelFault
 from bisector.host import process
 from bisector.kernel import product, toolchain
 from tests.kernel.bench import Bench

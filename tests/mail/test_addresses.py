@@ -7,7 +7,7 @@ import pytest
 from bisector.core.errors import UserError
 from bisector.git.repository import Repository
 from bisector.host import sandbox
-from bisector.mail.addresses import SCRIPT, Proposal, parse, propose
+from bisector.mail.compose import SCRIPT, Proposal, parse, propose
 from tests.git import histories
 from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
 from tests.hostile import EVERYTHING, SECRET, prey

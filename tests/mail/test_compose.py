@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.mail import compose
-from bisector.mail.addresses import parse, usable
+from bisector.mail.compose import parse, usable
 from bisector.report.document import Envelope, Report
 from bisector.status.view import TrialView
 from tests.examples import cell

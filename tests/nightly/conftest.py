@@ -17,11 +17,11 @@ from bisector.core.events import Event as Told
 from bisector.core.events import Listener, Note
 from bisector.doctor import checks
 from bisector.fleet.hosts import Host, HostRole, Hosts
-from bisector.git import remotes
+from bisector.git import transfer
 from bisector.git.repository import Repository
 from bisector.nightly import night, plan
 from bisector.nightly.job_history import JobHistory, replay
-from bisector.nightly.job_run import Mailer, NightContext
+from bisector.nightly.night import Mailer, NightContext
 from bisector.nightly.plan import NightJob
 from bisector.store.log import DATABASE
 from bisector.store.nights import JobBegun, JobFact, NightEnding, NightEvent, NightRecord, nights_home
@@ -197,7 +197,7 @@ class World:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(checks, "check", lambda *_: None)
-    monkeypatch.setattr(remotes, "_BETWEEN_ATTEMPTS_S", (0.0,) * 2)
+    monkeypatch.setattr(transfer, "_BETWEEN_ATTEMPTS_S", (0.0,) * 2)
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bisector.cli import main
-from bisector.host import systemd
+from bisector.nightly import timer
 from bisector.store.log import DATABASE
 from bisector.store.nights import nights_home
 from tests import fakes
@@ -148,13 +148,13 @@ def test_history_as_a_picture(console: Console, tmp_path: Path) -> None:
 
 
 def test_timer_without_systemd_is_a_line_for_cron(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(systemd, "_RUNNING", Path("/nowhere"))
+    monkeypatch.setattr(timer, "_RUNNING", Path("/nowhere"))
     assert console.nightly("--install-timer", "--at", "02:15").startswith("15 2 * * * ")
 
 
 def test_timer_with_systemd(console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The manager is a script that writes down what it is told; the units are what `systemd-analyze` has seen."""
-    monkeypatch.setattr(systemd, "_RUNNING", tmp_path)
+    monkeypatch.setattr(timer, "_RUNNING", tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     program = tmp_path / "bin" / "systemctl"
     program.parent.mkdir()

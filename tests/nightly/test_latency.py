@@ -8,8 +8,7 @@ import pytest
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.nightly.plan import conditions, load
-from bisector.nightly.trend import trend_blocks, trends
-from bisector.nightly.trend_plot import NightsPlot
+from bisector.nightly.trend import NightsPlot, trend_blocks, trends
 from bisector.report.terminal import as_text, lines_of
 from bisector.store.log import DATABASE
 from bisector.store.nights import Night, NightRecord, nights_home

@@ -11,7 +11,7 @@ import pytest
 from bisector.core.errors import InfraError
 from bisector.mail import outbox
 from bisector.nightly import plan
-from bisector.nightly.job_run import Mailer
+from bisector.nightly.night import Mailer
 from bisector.nightly.plan import NightJob
 from bisector.store.store import Store
 from tests.mail import servers

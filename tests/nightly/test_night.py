@@ -15,10 +15,10 @@ from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.doctor import checks
-from bisector.git.command import GitAnswer, GitRunner
+from bisector.git.repository import GitAnswer, GitRunner
 from bisector.report import reporting
 from bisector.status.blocks import Blocks, BlockState
-from bisector.status.host_clock import CONFIRMED
+from bisector.status.from_record import CONFIRMED
 from bisector.store.log import DATABASE
 from bisector.store.nights import Measurement, NightEnding
 from bisector.store.rundir import RunDirectory

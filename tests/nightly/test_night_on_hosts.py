@@ -3,7 +3,7 @@
 import pytest
 
 from bisector.fleet.hosts import Hosts
-from bisector.nightly import job_run
+from bisector.nightly import night
 from bisector.store.facts import Ended
 from bisector.store.nights import Measurement, NightEnding, Tip
 from bisector.store.rundir import RunDirectory
@@ -41,7 +41,7 @@ def test_a_host_that_is_away_is_waited_for_and_then_told_of(
     world.night()
     (first,) = hosts_of_tips(world)
     fleet.gone.add(first)
-    monkeypatch.setattr(job_run, "AWAY_S", 0.05)
+    monkeypatch.setattr(night, "AWAY_S", 0.05)
     world.push("cache", "c3")
     world.night()
     assert hosts_of_tips(world) == [first]
@@ -82,7 +82,7 @@ def test_other_settings_begin_a_new_history_on_any_host(world: World) -> None:
 
 def test_a_fleet_without_a_host_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.on_hosts("one", gone=["one"])
-    monkeypatch.setattr(job_run, "AWAY_S", 0.05)
+    monkeypatch.setattr(night, "AWAY_S", 0.05)
     world.night()
     ((_, _, text),) = world.letters.notices
     assert "no host that measures is there" in text

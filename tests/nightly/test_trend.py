@@ -13,10 +13,8 @@ import pytest
 from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.verdict import Direction, State
-from bisector.nightly.documents import History
 from bisector.nightly.job_history import Reference, TipResult, classify, replay, usual_factor
-from bisector.nightly.trend import Trend, trend_blocks, trends
-from bisector.nightly.trend_plot import SEEN, NightsPlot
+from bisector.nightly.trend import SEEN, History, NightsPlot, Trend, trend_blocks, trends
 from bisector.report.drawing import Picture, draw, following
 from bisector.report.terminal import as_text, lines_of
 from bisector.store.nights import (

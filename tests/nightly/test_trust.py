@@ -11,7 +11,6 @@ import pytest
 from bisector.cli import main
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.host import systemd
 from bisector.nightly import plan, timer
 from bisector.nightly.timer import Timer, check_for_root
 from tests.git import histories
@@ -157,8 +156,8 @@ def test_everything_that_is_run_is_looked_at(wanted: plan.NightPlan, monkeypatch
 def test_nothing_is_installed(
     wanted: plan.NightPlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(systemd, "_RUNNING", tmp_path)
-    monkeypatch.setattr(systemd, "_SYSTEM", tmp_path / "units")
+    monkeypatch.setattr(timer, "_RUNNING", tmp_path)
+    monkeypatch.setattr(timer, "_SYSTEM", tmp_path / "units")
     written_by_all(wanted.path)
     assert main(["nightly", "--config", str(wanted.path), "--install-timer", "--system"]) == 2
     assert "and root would run the jobs of" in capsys.readouterr().err

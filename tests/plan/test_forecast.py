@@ -14,15 +14,14 @@ from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Commit
 from bisector.core.trial import Fill, Timings, Trial
 from bisector.core.verdict import State
-from bisector.git.bundle import bundled
 from bisector.git.repository import Repository
-from bisector.host.load import host_id
+from bisector.git.transfer import bundled
+from bisector.host.identity import host_id
 from bisector.plan.experience import experience
 from bisector.search.effect import NOTHING_CHANGED
 from bisector.search.noise import EarlierSearches
 from bisector.store.facts import RunHeader
-from bisector.store.run_files import keep_inputs
-from bisector.store.rundir import Index, IndexEntry
+from bisector.store.rundir import Index, IndexEntry, keep_inputs
 from bisector.store.store import Store
 from tests import fakes
 from tests.docs.json_schema import valid

@@ -11,7 +11,7 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.report.comparison import ComparedKernel, ComparisonReport, MeasuredBlock, page
 from bisector.report.document import JobFile, MeasuringHost
-from bisector.report.templates import markdown
+from bisector.report.page import markdown
 from bisector.report.terminal import plain
 from bisector.status.comparison import ComparedArm, MeasuredSetup, SoundBlock, result
 from tests.examples import commit, run, trial

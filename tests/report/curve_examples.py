@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bisector.core.figures import EarlyStop, StopReason
-from bisector.report.curves import Logged, TracedKernel
+from bisector.report.plots import Logged, TracedKernel
 from bisector.workload.fio.logs import Series, parse_log
 from tests import examples
 

@@ -9,7 +9,7 @@ from bisector.core.figures import Contention
 from bisector.core.objective import Objective
 from bisector.core.subject import Commit
 from bisector.core.verdict import Direction, Verdict
-from bisector.git.shown import ShownCommit
+from bisector.git.repository import ShownCommit
 from bisector.report.document import Envelope, JobFile, MeasuringHost, PlacedTrial, Report, Request, TreeOrigin
 from bisector.status.view import BisectionView, TrialView
 from tests.analysis.recorded import RECORDED, fio_2_run

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from bisector.analysis.comparison import Outcome
+from bisector.core.deadline import GuestTime
 from bisector.core.events import Event, LiveSample, Note, Planned, StageStarted, TrialJudged
-from bisector.core.guest_time import GuestTime
 from bisector.core.metric import Unit
 from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, Kind
 from bisector.core.trial import Control, Fault, FaultKind, Stage, Timings
 from bisector.core.verdict import Direction, SideWords, State, Strategy, Verdict
 from bisector.report.blocks import Block
-from bisector.report.summary import answer, footer
+from bisector.report.sections import answer, footer
 from bisector.report.terminal import as_text, lines_of
 from bisector.status.view import (
     BeliefView,

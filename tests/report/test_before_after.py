@@ -6,7 +6,7 @@ import pytest
 
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
-from bisector.report.before_after import Basis, BeforeAfter, CommitSide, lines, name_of
+from bisector.report.document import Basis, BeforeAfter, CommitSide, lines, name_of
 from tests.examples import commit, job, run, trial
 
 MIB_KIB = 1024.0

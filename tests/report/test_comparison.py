@@ -8,7 +8,7 @@ import pytest
 
 from bisector.analysis.comparison import LOOKED_ALPHA
 from bisector.core import json_document, units
-from bisector.core.guest_time import GuestTime
+from bisector.core.deadline import GuestTime
 from bisector.core.json_document import text
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
@@ -22,10 +22,10 @@ from bisector.report.comparison_table import (
     sentences,
     span,
 )
-from bisector.report.templates import ShownPicture, html
+from bisector.report.page import ShownPicture, html
 from bisector.report.terminal import plain
+from bisector.status.blocks import TimeSpent
 from bisector.status.comparison import ComparedArm
-from bisector.status.progress import TimeSpent
 from tests.report import comparison_examples as examples
 from tests.report.test_html import HOSTILE, Page
 

@@ -8,8 +8,7 @@ from bisector.core.events import BuildEnded, BuildStarted, LiveSample, Note, OnH
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.core.trial import Stage
-from bisector.report.course import CourseSoFar, expectation, live_lines
-from bisector.report.display import event_text
+from bisector.report.display import CourseSoFar, event_text, expectation, live_lines
 from bisector.report.terminal import as_text
 from tests.report import examples
 

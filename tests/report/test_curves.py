@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bisector.core.objective import Objective
-from bisector.report.curves import TOGETHER, CurvesPlot, Logged, TracedKernel, on_grid, smooth, step_of_grid_ms
+from bisector.report.plots import TOGETHER, CurvesPlot, Logged, TracedKernel, on_grid, smooth, step_of_grid_ms
 from bisector.workload.fio.logs import Series
 from tests import examples
 from tests.examples import baseline

@@ -15,9 +15,9 @@ from typing import TextIO
 import pytest
 
 from bisector.core.events import Event, Note
+from bisector.core.printable import hangup_ignored
 from bisector.host import process
 from bisector.report.display import Display, LiveProgress, PlainLines, Quiet, display_for, report_lines
-from bisector.report.streams import hangup_ignored
 from bisector.report.terminal import as_text, on_stream
 from tests.report import examples
 

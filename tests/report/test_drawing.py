@@ -15,9 +15,9 @@ from matplotlib.lines import Line2D
 from bisector.core import resources
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
-from bisector.report import drawing, search_plots
-from bisector.report.curves import CurvesPlot, TracedKernel
+from bisector.report import drawing, plots
 from bisector.report.drawing import Picture, Plot, draw, following
+from bisector.report.plots import CurvesPlot, TracedKernel
 from tests.examples import baseline
 from tests.report import documents, examples
 from tests.report.curve_examples import STOP, both_sides, steady
@@ -32,7 +32,7 @@ def over_time() -> CurvesPlot:
 
 @cache
 def by_commit() -> Plot:
-    made = search_plots.commits(documents.found())
+    made = plots.commits(documents.found())
     assert made is not None
     return made
 
@@ -100,7 +100,7 @@ def test_curves_differ_in_more_than_colour() -> None:
 def test_marks_and_bands_differ_in_more_than_colour() -> None:
     markers = [ink.marker for ink in drawing.SIDES.values()]
     assert len(set(markers)) == len(markers)
-    assert len(set(search_plots.FILLS.values())) == 3
+    assert len(set(plots.FILLS.values())) == 3
     assert len(set(drawing.HATCHES)) == 2
 
 
@@ -109,7 +109,7 @@ def test_axes_of_a_latency_are_in_its_unit() -> None:
     made = documents.found()
     rows = tuple(replace(one, shown=replace(one.shown, value=1e6 * (one.shown.value or 0))) for one in made.rows)
     view = replace(made.bisection, objective=Objective("read.clat.p99"), threshold=2e6, baselines=())
-    plot = search_plots.commits(replace(made, rows=rows, bisection=view))
+    plot = plots.commits(replace(made, rows=rows, bisection=view))
     assert plot is not None
     words = set("\n".join(ET.fromstring(draw(plot, Picture.SVG)).itertext()).split("\n"))
     assert {"read.clat.p99 of the worst job", "threshold 2.00 ms"} <= words
@@ -127,7 +127,7 @@ def test_a_persons_style_makes_no_difference(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_commits_of_a_single_trial() -> None:
-    made = search_plots.commits(documents.document(examples.view(examples.BROKEN)))
+    made = plots.commits(documents.document(examples.view(examples.BROKEN)))
     assert made is not None
     assert draw(made, Picture.PNG)
 

@@ -11,11 +11,11 @@ import pytest
 
 from bisector.core.printable import clean
 from bisector.core.verdict import SideWords
-from bisector.git.shown import ShownCommit
+from bisector.git.repository import ShownCommit
 from bisector.report.blocks import Role
 from bisector.report.document import Report
+from bisector.report.page import Detail, ShownPicture, html
 from bisector.report.sections import page as document_of
-from bisector.report.templates import Detail, ShownPicture, html
 from bisector.status.view import OptionChange
 from tests.examples import cell
 from tests.report import documents, examples

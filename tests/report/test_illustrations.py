@@ -13,8 +13,7 @@ from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.report import reporting
 from bisector.report.document import PlacedTrial, Report
 from bisector.report.drawing import Plot
-from bisector.report.illustrations import PlotKind, details, plotted
-from bisector.report.templates import Detail
+from bisector.report.page import Detail, PlotKind, details, plotted
 from bisector.status.view import OptionChange
 from bisector.store.store import Store
 from tests.examples import cell

@@ -4,11 +4,10 @@ import msgspec.structs
 
 from bisector.core.errors import Finding, Grade
 from bisector.core.trial import Stage
-from bisector.fleet import versions
+from bisector.fleet import spec
 from bisector.fleet.status import FleetStatus, HostDescription, HostState, HostStatus, UnderWay
 from bisector.report.blocks import FactList, Role
-from bisector.report.findings import finding_blocks, side_by_side
-from bisector.report.fleet_table import fleet_table
+from bisector.report.hosts import finding_blocks, fleet_table, side_by_side
 from tests import examples
 from tests.report.examples import shown
 
@@ -21,10 +20,10 @@ JOB = UnderWay(
     detail="full run",
     since="2026-11-26T10:31:00+00:00",
 )
-TOLD = HostDescription(versions=versions.own(), clock_s=0.0, jobs=(), free_bytes=212 << 30)
-OTHER = msgspec.structs.replace(versions.own(), python="3.9")
+TOLD = HostDescription(versions=spec.own_versions(), clock_s=0.0, jobs=(), free_bytes=212 << 30)
+OTHER = msgspec.structs.replace(spec.own_versions(), python="3.9")
 STATUS = FleetStatus(
-    versions=versions.own(),
+    versions=spec.own_versions(),
     hosts=(
         HostStatus(name="bench1", state=HostState.IDLE, trouble=None, remedy=None, told=TOLD),
         HostStatus(
@@ -37,7 +36,7 @@ STATUS = FleetStatus(
         HostStatus(
             name="old",
             state=HostState.REFUSED,
-            trouble=versions.differences(OTHER),
+            trouble=spec.version_differences(OTHER),
             remedy="install the same commit",
             told=msgspec.structs.replace(TOLD, versions=OTHER),
         ),
@@ -60,7 +59,7 @@ def test_who_is_there_what_it_does_and_its_versions_side_by_side() -> None:
     assert f"trial 12 of {examples.commit(7).sha[:12]}, workload (full run) since" in busy
     assert run.strip() == "job 14 of run v4.11..v4.13-rc1-0123456789abcdef"
     assert "3.9" in old.split()
-    assert why.strip() == f"python is 3.9 there and {versions.own().python} here"
+    assert why.strip() == f"python is 3.9 there and {spec.own_versions().python} here"
     assert remedy.strip() == "install the same commit"
     assert away.split() == ["away", "unreachable"]
     assert not STATUS.complete

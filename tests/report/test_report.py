@@ -6,18 +6,16 @@ import pytest
 
 from bisector.commands.report import RENDERERS, Format
 from bisector.core import resources
-from bisector.core.figures import EarlyStop, StopReason, round_name
-from bisector.core.guest_time import BY_THE_HOST, GuestTime
+from bisector.core.deadline import BY_THE_HOST, GuestTime
+from bisector.core.figures import DiskQueue, EarlyStop, StopReason, round_name
 from bisector.core.objective import Objective
-from bisector.core.trial import DiskQueue
 from bisector.core.verdict import Direction, State, Verdict
 from bisector.mail import compose
-from bisector.report import before_after
-from bisector.report.before_after import Basis, ComparedMetric, change, metric_line
+from bisector.report import document
 from bisector.report.blocks import Fact, FactList, Listing, Table
-from bisector.report.document import span
+from bisector.report.document import Basis, ComparedMetric, change, metric_line, span
+from bisector.report.page import markdown
 from bisector.report.sections import page, sections, terms_sentence
-from bisector.report.templates import markdown
 from bisector.report.terminal import plain
 from bisector.status.view import TrialView
 from tests.docs.json_schema import valid
@@ -210,7 +208,7 @@ def test_culprit_with_the_kernel_of_another_commit_has_its_figures() -> None:
     made = documents.document(view, (examples.COMMITS[2],))
     assert made.before_after is not None
     assert made.before_after.after.commit == examples.COMMITS[4]
-    assert before_after.values(made.before_after.after, Objective()) == (4011.5,)
+    assert document.values(made.before_after.after, Objective()) == (4011.5,)
 
 
 def test_json_is_plain_and_holds_the_status() -> None:

@@ -12,7 +12,7 @@ from bisector.config import Settings, options
 from bisector.report import reporting
 from bisector.store.facts import RunHeader
 from bisector.store.log import DATABASE
-from bisector.store.run_files import keep_inputs
+from bisector.store.rundir import keep_inputs
 from bisector.store.store import Store
 from tests import recorded_run
 from tests.store import examples

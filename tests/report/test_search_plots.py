@@ -7,7 +7,7 @@ import pytest
 from bisector.core.subject import Kind
 from bisector.core.verdict import Verdict
 from bisector.report.document import PlacedTrial, Report
-from bisector.report.search_plots import commits
+from bisector.report.plots import commits
 from bisector.status.view import TrialView
 from tests import examples as records
 from tests.examples import cell

@@ -9,15 +9,14 @@ import pytest
 
 from bisector.core.events import TrialJudged
 from bisector.core.verdict import Verdict
-from bisector.report import drawing, search_plots
+from bisector.report import drawing, plots
 from bisector.report.blocks import verdict_role
-from bisector.report.course import CourseSoFar, live_lines
-from bisector.report.curves import CurvesPlot
-from bisector.report.display import report_lines
+from bisector.report.display import CourseSoFar, live_lines, report_lines
 from bisector.report.document import Report
 from bisector.report.drawing import Plot
+from bisector.report.page import Detail, html
+from bisector.report.plots import CurvesPlot
 from bisector.report.sections import page
-from bisector.report.templates import Detail, html
 from bisector.report.terminal import on_stream
 from tests.report import documents
 from tests.report.curve_examples import both_sides
@@ -67,7 +66,7 @@ def inks(plot: Plot) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize(("made", "better", "worse"), CASES)
 def test_in_the_plots(made: Made, better: str, worse: str) -> None:
     report = made()
-    by_commit = search_plots.commits(report)
+    by_commit = plots.commits(report)
     direction, terms = report.bisection.direction, report.bisection.terms
     kernels = tuple(
         replace(one, name=terms.word(verdict), role=verdict_role(verdict, direction))

@@ -7,16 +7,16 @@ from bisector.core.objective import Objective
 from bisector.core.subject import Kind
 from bisector.core.verdict import Verdict
 from bisector.report.display import report_lines
-from bisector.report.figures import (
+from bisector.report.table import (
     RunFigures,
     baseline_text,
     figures,
+    run_blocks,
     run_titles,
     tail_note,
     values_text,
     words,
 )
-from bisector.report.table import run_blocks
 from bisector.report.terminal import as_text
 from bisector.status.view import BisectionView, TrialView
 from tests import examples as records

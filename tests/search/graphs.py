@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import read_graph
 from bisector.search.choice import SearchProblem
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import Kernel, RangeGraph, Reading, SearchFacts
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
-from bisector.search.readings import Kernel, Reading, SearchFacts
 from bisector.search.step import ChangedEndToRead, CommitToRead, Hold, Search
 
 RECORDED = Path(__file__).parent.parent / "data" / "graphs" / "merge-graph-14565.txt.gz"

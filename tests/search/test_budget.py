@@ -9,10 +9,9 @@ import pytest
 
 from bisector.core.verdict import Strategy
 from bisector.search.choice import Costs, SearchProblem
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import RangeGraph, SearchFacts
 from bisector.search.likelihood import Weighing
 from bisector.search.posterior import prior
-from bisector.search.readings import SearchFacts
 from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate, simulate_from
 from bisector.search.simulate.world import Conditions, Durations, World
 from bisector.search.step import CommitToRead, Hold, Search, SearchAnswer, SearchEnding, decide

@@ -6,9 +6,8 @@ from bisector.search.choice import (
     changed_end_lacking_whole_run,
     missing_whole_runs,
 )
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import OLD_END, Kernel, RangeGraph, Reading, SearchFacts, as_mask
 from bisector.search.posterior import prior
-from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts, as_mask
 
 LINE = RangeGraph.of([(), *((n,) for n in range(9))])
 FORK = RangeGraph.of([(), (0,), (0,), (1, 2), (3,)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Strategy
-from bisector.search.readings import SearchFacts
+from bisector.search.graph import SearchFacts
 from bisector.search.simulate import runs as course_module
 from bisector.search.simulate.runs import SimulatedSearch, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions, World

@@ -5,11 +5,10 @@ import pytest
 
 from bisector.core.verdict import Verdict
 from bisector.search.effect import Fit, fit
-from bisector.search.graph import Mask, RangeGraph
+from bisector.search.graph import Kernel, Mask, RangeGraph, Reading, SearchFacts
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import posterior, prior
-from bisector.search.readings import Kernel, Reading, SearchFacts
 
 COUNT = 20
 LINE = RangeGraph.of([(), *((n,) for n in range(COUNT - 1))])

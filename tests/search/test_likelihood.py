@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import OLD_END, Kernel, RangeGraph, Reading, SearchFacts
 from bisector.search.likelihood import (
     Cases,
     HostLevels,
@@ -22,7 +22,6 @@ from bisector.search.likelihood import (
 )
 from bisector.search.noise import EarlierSearches, Level, Levels, Noise, Particles, Rates
 from bisector.search.posterior import Posterior, posterior, prior
-from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 
 NOISE = Noise(old_as_new=0.003, new_as_old=0.05, sticky=0.01)
 LEVELS = Levels(Level(math.log(1_000), 0.1), Level(math.log(20_000), 0.1))

@@ -11,9 +11,8 @@ from bisector.core.verdict import SideWords, Verdict
 from bisector.git.bisect import Bisect, CommitToTry, FirstNewCommit, OnlySkippedLeft
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
-from bisector.search.graph import RangeGraph
-from bisector.search.readings import Kernel, Reading, SearchFacts
-from bisector.search.simulate.midpoint import CandidatesLeft, Midpoint, next_commit
+from bisector.search.graph import Kernel, RangeGraph, Reading, SearchFacts
+from bisector.search.simulate.runs import CandidatesLeft, Midpoint, next_commit
 from tests.git.histories import Node, build, root, subsystems
 from tests.search.graphs import graphs, truth
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from bisector.core.verdict import Verdict
+from bisector.search.graph import Kernel, Reading, SearchFacts
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import EarlierSearches, Noise, Rates
-from bisector.search.readings import Kernel, Reading, SearchFacts
 from bisector.search.step import (
     ChangedEndToRead,
     CommitToRead,

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bisector.core.verdict import Strategy, Verdict
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import OLD_END, Kernel, RangeGraph, Reading, SearchFacts
 from bisector.search.likelihood import HostScale, Weighing
 from bisector.search.noise import Noise, Rates
-from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
 from bisector.search.step import CommitToRead, Decision, Rules, Search, SearchAnswer, SearchEnding, believe, decide

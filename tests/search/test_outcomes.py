@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, Outcomes, kernel_gain_bits, prospects
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import Kernel, RangeGraph, Reading, SearchFacts, new_under
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import Posterior, posterior, prior
-from bisector.search.readings import Kernel, Reading, SearchFacts, new_under
 from bisector.search.step import ChangedEndToRead, CommitToRead, Hold, Search, SearchAnswer, believe, decide, pointless
 from tests.search.graphs import LINE, QUIET, graphs, kernel_like, plain
 

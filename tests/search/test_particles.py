@@ -5,11 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 from bisector.core.verdict import Verdict
-from bisector.search.graph import Floats
-from bisector.search.learning import HostFigures, learn
+from bisector.search.graph import OLD_END, Floats, Kernel, Reading
 from bisector.search.likelihood import HostScale, ReadingTable
 from bisector.search.noise import Noise, Particles, Rates, SideLevels, beyond
-from bisector.search.readings import OLD_END, Kernel, Reading
+from bisector.search.posterior import HostFigures, learn
 
 QUIET = Rates.known(Noise(1e-4, 1e-4, 1e-4))
 

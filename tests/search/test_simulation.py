@@ -7,8 +7,8 @@ import pytest
 
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.choice import skip_probability
+from bisector.search.graph import Kernel, Reading, SearchFacts, as_mask
 from bisector.search.posterior import SUSPECT_WEIGHT, prior
-from bisector.search.readings import Kernel, Reading, SearchFacts, as_mask
 from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
 from tests.search.graphs import kernel_like, recorded

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, SearchProblem
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import OLD_END, Kernel, RangeGraph, Reading, SearchFacts
 from bisector.search.likelihood import HostScale, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
-from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.step import (
     ChangedEndToRead,
     CommitToRead,

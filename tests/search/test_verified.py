@@ -7,9 +7,9 @@ import pytest
 
 from bisector.core.verdict import Verdict
 from bisector.search.effect import SuspectEffect, effect_of
+from bisector.search.graph import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.likelihood import HostScale, Key, Weighing
 from bisector.search.noise import Level, Levels, Noise, Rates
-from bisector.search.readings import OLD_END, Kernel, Reading, SearchFacts
 from bisector.search.step import ChangedEndToRead, CommitToRead, Rules, Search, SearchAnswer, SearchEnding, decide
 from tests.search.graphs import LINE, plain
 

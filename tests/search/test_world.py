@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bisector.analysis.short_fill import FillRule, is_tried
+from bisector.analysis.early_stop import FillRule, is_tried
 from bisector.config import options
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs
-from bisector.search.graph import RangeGraph
-from bisector.search.readings import OLD_END, Kernel
+from bisector.search.graph import OLD_END, Kernel, RangeGraph
 from bisector.search.simulate.world import (
     ALIKE_MIN,
     ALL_APART_COMMITS,
@@ -150,7 +149,7 @@ def test_a_whole_run_ends_once_it_is_clear_of_a_whole_one_of_the_other_side() ->
 
 
 def test_short_fills_are_tried_where_they_pay() -> None:
-    """As in bisector.analysis.short_fill, of which the minutes are."""
+    """As in bisector.analysis.early_stop, of which the minutes are."""
     rule = FillRule(SETTLING, RUN_MIN * 60)
     assert (rule.expected_s, rule.most_saved_s) == (SHORT_FILL_MIN * 60, MOST_SAVED_MIN * 60)
     settings = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings

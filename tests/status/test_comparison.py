@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bisector.analysis.comparison import Outcome, Scale
-from bisector.core.figures import Latency, LatencyKind
+from bisector.core.figures import Latency
+from bisector.core.metric import LatencyKind
 from bisector.core.objective import MEAN, SUM, Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial

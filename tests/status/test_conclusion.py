@@ -9,7 +9,7 @@ from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.status.conclusion import CONFIG_ARTIFACT, config_changes
 from bisector.status.view import ConfigChanges
-from bisector.store.run_files import collect, trial_directory
+from bisector.store.rundir import collect, trial_directory
 from tests import fakes
 from tests.git import histories
 from tests.git.histories import Node

@@ -9,10 +9,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from bisector.core.figures import CpuUse, DiskFigures, EarlyStop, Latency, LatencyKind, StopReason
+from bisector.core.figures import CpuUse, DiskFigures, DiskQueue, EarlyStop, Latency, StopReason
 from bisector.core.json_document import members, plain, text
+from bisector.core.metric import LatencyKind
 from bisector.core.subject import Relevance
-from bisector.core.trial import DiskQueue, Origin, Stage, Taken
+from bisector.core.trial import Origin, Stage, Taken
 from bisector.core.verdict import Verdict
 from bisector.status.view import BisectionView, BudgetView, LevelView, MeasuredCommit
 from bisector.store.facts import InfraFault

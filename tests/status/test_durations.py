@@ -9,9 +9,8 @@ import pytest
 from bisector.config import Settings, options
 from bisector.core.subject import Cell, Subject
 from bisector.core.trial import Trial
-from bisector.status.blocks import Blocks
-from bisector.status.progress import BOOT_AND_LAYOUT_S, asked_s, block_s, longest_planned_trial_s
-from bisector.store.comparison import Arm, Block, Extent, Place, Placed, Plan
+from bisector.status.blocks import BOOT_AND_LAYOUT_S, Blocks, asked_s, block_s, longest_planned_trial_s
+from bisector.store.facts import Arm, Block, Extent, Place, Placed, Plan
 from tests import fakes
 from tests.compare import planted
 from tests.examples import commit

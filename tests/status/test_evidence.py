@@ -14,13 +14,12 @@ from bisector.core.subject import Commit, Kind, NotChanged
 from bisector.core.trial import Fill, Timings, Trial
 from bisector.core.verdict import Verdict
 from bisector.git.ranges import SearchRange
-from bisector.search.graph import RangeGraph
+from bisector.search.graph import OLD_END, Kernel, RangeGraph
 from bisector.search.noise import EarlierSearches
-from bisector.search.readings import OLD_END, Kernel
 from bisector.search.step import CommitToRead
 from bisector.status.conclusion import Standing
 from bisector.status.evidence import Case, Known
-from bisector.storage.filling import FILLED
+from bisector.storage.layer import FILLED
 from tests import fakes
 from tests.examples import BUSY, EARLY, cell
 
@@ -114,7 +113,7 @@ def test_what_gives_no_more_readings_is_asked_no_more() -> None:
     busy = [trial("c4", contention=BUSY)] * (DEFAULTS.bisect.max_repeats + 1)
     one = case(trial("c4"), *busy)
     assert (one.facts.exhausted, one.facts.untestable) == ((4,), frozenset())
-    assert one.facts.closed == {4}
+    assert one.facts.unreadable == {4}
 
 
 def changed(kind: Kind, sha: str, least: float, content: str = "", **more: object) -> Trial:

@@ -12,7 +12,7 @@ from bisector.config import options
 from bisector.core.objective import Factor
 from bisector.core.subject import Commit
 from bisector.core.verdict import State
-from bisector.status.host_clock import host_clock
+from bisector.status.from_record import host_clock
 from bisector.status.view import HostClock, pairs_needed
 from tests import fakes
 from tests.git import histories

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from bisector.core.subject import Cell, Kernel, Kind, Subject
 from bisector.status import blocks
-from bisector.store.comparison import Arm, Extent, Place, Placed, Plan
+from bisector.store.facts import Arm, Extent, Place, Placed, Plan
 from tests import examples
 from tests.examples import commit
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from bisector.core.guest_time import BY_THE_HOST, GuestTime
+from bisector.core.deadline import BY_THE_HOST, GuestTime
 from bisector.core.json_document import plain, text
 from bisector.core.verdict import Verdict
 from bisector.status.view import BisectionView

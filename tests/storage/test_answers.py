@@ -5,11 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import KernelFault
-from bisector.core.trial import FaultKind, Stage
-from bisector.storage.layer import Files
-from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.stack import stack_of
+from bisector.core.trial import FaultKind, KernelFault, Stage
+from bisector.storage.layer import Files, MountedStack
+from bisector.storage.stack import lay_out, stack_of
 from tests.guest_answers import STORAGE
 from tests.guestshell import Answer, FakeShell
 from tests.storage import test_bcache, test_crypt, test_lvmwritecache, test_raid

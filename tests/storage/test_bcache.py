@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.metric import Unit, named
-from bisector.core.trial import Stage
+from bisector.core.trial import KernelFault, Stage
 from bisector.storage.bcache import FIXED, BcacheUnreadable, counted, parse_status
-from bisector.storage.layer import Files
-from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.stack import stack_of
+from bisector.storage.layer import Files, MountedStack
+from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20

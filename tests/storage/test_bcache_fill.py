@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.storage.filling import not_full_before
-from bisector.storage.layout import MountedStack
+from bisector.storage.layer import MountedStack, not_full_before
 from tests import examples
 from tests.localshell import LocalShell
 from tests.storage.test_bcache import V6_12, layout

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.doctor.tree import needs
+from bisector.core.errors import InfraError, UserError
+from bisector.core.trial import KernelFault
+from bisector.doctor.checks import needs
 from bisector.storage.crypt import Crypt
-from bisector.storage.layer import Capacity, Files
-from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.stack import stack_of
+from bisector.storage.layer import Capacity, Files, MountedStack
+from bisector.storage.stack import lay_out, stack_of
 from tests.guest_answers import STORAGE
 from tests.guestshell import Answer, FakeShell
 

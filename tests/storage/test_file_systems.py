@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import BisectorError, Finding, Grade, InfraError, KernelFault, UserError
+from bisector.core.errors import BisectorError, Finding, Grade, InfraError, UserError
 from bisector.core.shell import CommandResult
+from bisector.core.trial import KernelFault
 from bisector.doctor.checks import PROBES, CheckContext
 from bisector.storage.file_system import (
     FileSystem,
@@ -17,8 +18,7 @@ from bisector.storage.file_system import (
     words_of,
 )
 from bisector.storage.layer import Capacity, Device, Files, LayerPlan, Site
-from bisector.storage.layout import lay_out
-from bisector.storage.stack import stack_of
+from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
 
@@ -362,8 +362,8 @@ def test_what_no_kernel_shows_is_no_fault_and_is_said_before(name: str) -> None:
     for option in ("iversion", "mand", "of_a_later_kernel", "of_a_later_kernel=3"):
         layer = own(name)
         assert lost(layer, option, "rw,relatime") == ""
-        assert list(layer.untold()) == []
-        (said,) = own(name, mount_options=f"noatime,{option}").untold()
+        assert list(layer.unverifiable()) == []
+        (said,) = own(name, mount_options=f"noatime,{option}").unverifiable()
         assert said.startswith(f"storage.{name}.mount_options: kernels do not show {option}: ")
         assert lost(layer, "of_a_later_kernel=3", "of_a_later_kernel=4") == "of_a_later_kernel=3"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bisector.core.figures import Run, phase_name, round_name
-from bisector.storage.filling import goes_on, not_full_before, unsteady
+from bisector.storage.layer import goes_on, not_full_before, unsteady
 from tests import examples
 
 

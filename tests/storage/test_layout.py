@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.shell import Shell
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.storage.disks import Brd, Bus, GuestDisk, NullBlk
-from bisector.storage.layer import Files
-from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.stack import stack_of
+from bisector.storage.layer import Files, MountedStack
+from bisector.storage.stack import lay_out, stack_of
 from tests.guest_answers import STORAGE as GUEST
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command

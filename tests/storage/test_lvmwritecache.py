@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import InfraError, KernelFault, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.metric import named
+from bisector.core.trial import KernelFault
 from bisector.storage.device_mapper import MapperUnreadable
-from bisector.storage.layer import Files
-from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.lvmwritecache import WritecacheStatus, parse_status
-from bisector.storage.stack import stack_of
+from bisector.storage.layer import Files, MountedStack
+from bisector.storage.lvmcache import WritecacheStatus, parse_writecache_status
+from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20
@@ -48,8 +48,10 @@ def layout(stack: str = "lvmwritecache", changed: Mapping[str, Answer] | None = 
 
 
 def test_status_of_old_and_new_kernels() -> None:
-    assert parse_status(V4_18) == WritecacheStatus(4080, 2286, 0)
-    assert parse_status(f"bisectorw-origin: {V6_12}") == WritecacheStatus(4080, 2286, 0, (57925, 28781, 9352, 2890))
+    assert parse_writecache_status(V4_18) == WritecacheStatus(4080, 2286, 0)
+    assert parse_writecache_status(f"bisectorw-origin: {V6_12}") == WritecacheStatus(
+        4080, 2286, 0, (57925, 28781, 9352, 2890)
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_status_of_old_and_new_kernels() -> None:
 )
 def test_what_is_no_sound_status_is_refused(line: str, why: str) -> None:
     with pytest.raises(MapperUnreadable, match=why) as caught:
-        parse_status(line)
+        parse_writecache_status(line)
     assert len(str(caught.value)) < 400
 
 
@@ -76,7 +78,7 @@ def counted(before: WritecacheStatus, after: WritecacheStatus) -> dict[str, floa
 
 
 def test_counters_of_a_new_kernel_are_of_the_run() -> None:
-    before = parse_status(V6_12)
+    before = parse_writecache_status(V6_12)
     reads, hits, writes, around = before.counts
     after = replace(before, free=0, counts=(reads + 100, hits + 25, writes + 100, around + 50))
     values = counted(before, after)
@@ -88,7 +90,7 @@ def test_counters_of_a_new_kernel_are_of_the_run() -> None:
 
 
 def test_counters_of_an_old_kernel_have_no_hits() -> None:
-    half = parse_status(V4_18)
+    half = parse_writecache_status(V4_18)
     values = counted(replace(half, free=half.blocks), half)
     assert "cache.hit_ratio" not in values
     assert (values["cache.filled_before"], values["cache.filled"]) == (0, 100)

@@ -8,17 +8,16 @@ from typing import Annotated
 import pytest
 
 from bisector.config import checks, options
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.metric import Metric, Unit, named, table
 from bisector.core.setting import Line, Meta, Option, Problem, Size
 from bisector.core.shell import Shell, Step
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Phase, Site
-from bisector.storage.layout import lay_out
+from bisector.storage.layer import LAYERS, Capacity, Counters, Files, Layer, LayerPlan, Phase, Site
 from bisector.storage.lvmcache import LvmCache
-from bisector.storage.stack import stack_of
+from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20
@@ -216,4 +215,4 @@ def made_up(name: str, *phases: Phase, base: type[Layer] = Veil) -> type[Layer]:
 def test_a_layer_that_cannot_be_is_our_bug(layer: type[Layer], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         layers.register(layer)
-    assert "x" not in layers.LAYERS
+    assert "x" not in LAYERS

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from bisector.core.errors import UserError
+from bisector.core.figures import DiskQueue
 from bisector.core.shell import run_steps
-from bisector.core.trial import DiskQueue
 from bisector.storage.disks import Bus, GuestDisk, path_of, queue, queue_check, queue_steps
 from bisector.storage.layer import Files
-from bisector.storage.layout import lay_out
-from bisector.storage.stack import stack_of
+from bisector.storage.stack import lay_out, stack_of
 from tests.guest_answers import STORAGE
 from tests.guestshell import Answer, FakeShell
 from tests.localshell import LocalShell

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.trial import Stage
-from bisector.storage.layer import Capacity, Device, Files, Layer, LayerPlan, Site
-from bisector.storage.layout import MountedStack, lay_out
+from bisector.core.errors import InfraError, UserError
+from bisector.core.trial import KernelFault, Stage
+from bisector.storage.layer import Capacity, Device, Files, Layer, LayerPlan, MountedStack, Site
 from bisector.storage.raid import Raid1, Raid5
-from bisector.storage.stack import stack_of
+from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
 
 MIB = 1 << 20

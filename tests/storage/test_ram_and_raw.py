@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from bisector.config import Settings, options
-from bisector.core.errors import KernelFault, UserError
-from bisector.storage.layer import Files
-from bisector.storage.layout import MountedStack, lay_out
-from bisector.storage.stack import stack_of
+from bisector.core.errors import UserError
+from bisector.core.trial import KernelFault
+from bisector.storage.layer import Files, MountedStack
+from bisector.storage.stack import lay_out, stack_of
 from tests.guest_answers import STORAGE
 from tests.guestshell import Answer, FakeShell
 

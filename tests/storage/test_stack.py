@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.storage.disks import DISKS, in_order, objection_to
-from bisector.storage.layer import Capacity, Files
-from bisector.storage.layers import LAYERS, aliases
+from bisector.storage.layer import LAYERS, Capacity, Files
+from bisector.storage.layers import aliases
 from bisector.storage.stack import stack_of, unknown_disk
 from bisector.vm.definition import MODULES_SERIAL
 

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bisector.core.figures import CpuUse, DiskFigures, Latency, LatencyKind
+from bisector.core.figures import CpuUse, DiskFigures, DiskQueue, Latency
+from bisector.core.metric import LatencyKind
 from bisector.core.subject import Cell, Setup, Subject
-from bisector.core.trial import DiskQueue, Fault, FaultKind, Origin, Stage, Timings, Trial
+from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial
 from bisector.core.verdict import Verdict
 from bisector.store.facts import RunHeader
 from tests.examples import EARLY, cache, commit, kernel, run, trial

@@ -8,8 +8,21 @@ import pytest
 
 from bisector.config import Settings, options
 from bisector.core.subject import Cell, Kind, Setup, Subject
-from bisector.store.comparison import Absent, Arm, Block, Extent, Place, Placed, Plan
-from bisector.store.facts import Ended, Ending, NumberedTrial, RunHeader, Submitted, Work
+from bisector.store.facts import (
+    Absent,
+    Arm,
+    Block,
+    Ended,
+    Ending,
+    Extent,
+    NumberedTrial,
+    Place,
+    Placed,
+    Plan,
+    RunHeader,
+    Submitted,
+    Work,
+)
 from bisector.store.log import DATABASE
 from bisector.store.store import Store
 from tests.examples import commit, run, trial

@@ -11,7 +11,7 @@ from bisector.config import options
 from bisector.core.errors import InfraError, UserError
 from bisector.core.trial import Artifact
 from bisector.host.files import inside
-from bisector.store.run_files import adopt, collect, keep_inputs, remove_unfinished, trial_directory
+from bisector.store.rundir import adopt, collect, keep_inputs, remove_unfinished, trial_directory
 from tests.examples import commit, trial
 from tests.workload.test_job_file import GOOD
 

@@ -11,8 +11,8 @@ import pytest
 from bisector.core.errors import UserError
 from bisector.core.verdict import State
 from bisector.store.log import DATABASE
-from bisector.store.rundir import LOCK, RunDirectory, run_name, state_home, state_of
-from bisector.store.store import Store
+from bisector.store.rundir import LOCK, RunDirectory, run_name, state_home
+from bisector.store.store import Store, state_of
 from tests.store import examples
 
 HOLD = """

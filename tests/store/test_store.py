@@ -19,8 +19,8 @@ from bisector.core.trial import Control, Stage, Taken, Trial
 from bisector.core.verdict import State
 from bisector.mail.outbox import DeliveryOutcome, Mail, MailEvent, mails
 from bisector.search.noise import EarlierSearches
-from bisector.store.comparison import Budget
 from bisector.store.facts import (
+    Budget,
     BuildTry,
     Compilers,
     Ended,

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from bisector.core.verdict import State
-from bisector.store import times
 from bisector.store.facts import Ended, Ending, Fact, StateChange, Submitted, Work
 from bisector.store.log import DATABASE
-from bisector.store.store import Store
+from bisector.store.store import Store, build_seconds, busiest_host_s, process_s
 from tests.examples import commit
 from tests.store import examples
 
@@ -44,15 +43,15 @@ def record(store: Store, monkeypatch: pytest.MonkeyPatch) -> Record:
 
 
 def test_pauses_between_processes_are_none_of_it(store: Store, record: Record) -> None:
-    assert times.process_s(store.log) == 0.0
+    assert process_s(store.log) == 0.0
     record(0, state=State.RUNNING)
     trial = record(10, TRIAL)
     record(70, Ended(trial, Ending.DONE))
     record(75, state=State.STOPPED)
-    assert times.process_s(store.log) == 75.0
+    assert process_s(store.log) == 75.0
     record(1000, state=State.RUNNING, pid=2)
     record(1030, state=State.MEASURED, pid=2)
-    assert times.process_s(store.log) == 105.0
+    assert process_s(store.log) == 105.0
 
 
 def test_a_killed_process_counts_up_to_its_last_fact(store: Store, record: Record) -> None:
@@ -60,11 +59,11 @@ def test_a_killed_process_counts_up_to_its_last_fact(store: Store, record: Recor
     trial = record(10, TRIAL)
     second = record(70, Ended(trial, Ending.DONE), TRIAL)
     record(500, state=State.STOPPED, pid=9)  # another one says so, long after
-    assert times.process_s(store.log) == 70.0
+    assert process_s(store.log) == 70.0
     record(1000, state=State.RUNNING, pid=2)
     record(1001, Ended(second, Ending.LOST))
     record(1060, state=State.MEASURED, pid=2)
-    assert times.process_s(store.log) == 130.0
+    assert process_s(store.log) == 130.0
 
 
 def test_builds_are_from_submission_to_end(store: Store, record: Record) -> None:
@@ -72,7 +71,7 @@ def test_builds_are_from_submission_to_end(store: Store, record: Record) -> None
     lost = record(100, Ended(build, Ending.DONE), BUILD)
     trial = record(150, Ended(lost, Ending.LOST), TRIAL)
     record(400, Ended(trial, Ending.DONE), BUILD)
-    assert times.build_seconds(store.log) == 100.0
+    assert build_seconds(store.log) == 100.0
 
 
 @pytest.mark.parametrize("wrong_s", [86_400.0, -86_400.0])
@@ -81,11 +80,11 @@ def test_a_clock_that_is_set_spends_no_budget(store: Store, record: Record, wron
     trial = record(10, TRIAL)
     build = record(50, Ended(trial, Ending.DONE), BUILD, wrong_s=wrong_s)
     record(70, Ended(build, Ending.DONE))  # it was set right again
-    assert (times.busiest_host_s(store.log), times.build_seconds(store.log)) == (60.0, 20.0)
-    assert times.process_s(store.log) == 70.0  # killed
+    assert (busiest_host_s(store.log), build_seconds(store.log)) == (60.0, 20.0)
+    assert process_s(store.log) == 70.0  # killed
     record(100, state=State.RUNNING, pid=2, wrong_s=wrong_s)
     record(130, state=State.MEASURED, pid=2)
-    assert times.process_s(store.log) == 100.0
+    assert process_s(store.log) == 100.0
 
 
 @pytest.mark.parametrize(("wrong_s", "spent_s"), [(5.0, 45.0), (-86_400.0, 0.0)])
@@ -94,7 +93,7 @@ def test_across_a_boot_there_is_only_the_wall_clock(
 ) -> None:
     trial = record(10, TRIAL)
     record(50, Ended(trial, Ending.DONE), wrong_s=wrong_s, boot="b")
-    assert times.busiest_host_s(store.log) == spent_s
+    assert busiest_host_s(store.log) == spent_s
 
 
 def test_seconds_of_several_jobs_of_a_host_at_a_time_count_once(store: Store, record: Record) -> None:
@@ -108,4 +107,4 @@ def test_seconds_of_several_jobs_of_a_host_at_a_time_count_once(store: Store, re
     record(70, Ended(longer, Ending.DONE), Ended(other, Ending.DONE))
     alone = record(80, here)
     record(85, Ended(alone, Ending.DONE))
-    assert times.busiest_host_s(store.log) == 75.0
+    assert busiest_host_s(store.log) == 75.0

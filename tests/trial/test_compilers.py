@@ -13,9 +13,9 @@ from unittest.mock import ANY
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.subject import Commit, Compiler, Kernel
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.executor.base import BuildRequest, ControlRequest
 from bisector.executor.local import LocalExecutor
 from bisector.git.repository import Repository

@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.core.errors import KernelFault
 from bisector.core.figures import StopReason
 from bisector.core.shell import Shell, Step
-from bisector.core.trial import Fill, Stage
+from bisector.core.trial import Fill, KernelFault, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.filling import Settling
-from bisector.storage.layer import Counters, Layer, LayerPlan, Phase, Site
+from bisector.storage.layer import Counters, Layer, LayerPlan, Phase, Settling, Site
 from bisector.trial.runner import TrialRequest, uptime_s
 from bisector.workload.fio import output
 from tests.guest_answers import FIO_FILES, FIO_RUNS, listed

@@ -10,12 +10,12 @@ import pytest
 from bisector.analysis.judgement import judged_run, score
 from bisector.config import options
 from bisector.core.deadline import Deadline
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.figures import Run
 from bisector.core.metric import Better, Metric, Unit
 from bisector.core.objective import Objective
 from bisector.core.setting import Meta, Option, Problem, Size
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
 from bisector.storage.layer import Files

@@ -13,12 +13,11 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import options
-from bisector.core.errors import AttemptFailed, TrialRefused
 from bisector.core.events import StageStarted
 from bisector.core.figures import Run
 from bisector.core.shell import Step
 from bisector.core.subject import Cell, Kind, Subject
-from bisector.core.trial import Era, FaultKind, Stage, Trial, difference
+from bisector.core.trial import AttemptFailed, Era, FaultKind, Stage, Trial, TrialRefused, difference
 from bisector.kernel.product import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault

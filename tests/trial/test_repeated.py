@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.judgement import judged_run
-from bisector.core.errors import TrialRefused
 from bisector.core.objective import Objective
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, Stage, TrialRefused
 from bisector.workload.repetitions import CARRIED, OUTPUTS
 from tests.guestshell import Answer
 from tests.trial.place import Place, sound_but

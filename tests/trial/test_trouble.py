@@ -11,9 +11,9 @@ import pytest
 
 from bisector.config import options
 from bisector.core.deadline import Deadline
-from bisector.core.errors import AttemptFailed, InfraError, KernelFault, TrialRefused, UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Kernel
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import AttemptFailed, FaultKind, KernelFault, Stage, TrialRefused
 from bisector.executor.base import ControlRequest
 from bisector.executor.local import LocalExecutor
 from bisector.host.files import our_files

@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 import pytest
 
 from bisector.core.deadline import Clock, Deadline
-from bisector.core.errors import InfraError, KernelFault
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.errors import InfraError
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.vm import machine
 from bisector.vm.base import (
     Domain,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import InfraError, KernelFault
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.errors import InfraError
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.vm.base import CONSOLE_CHUNK_BYTES
 from bisector.vm.console import ConsoleFile, Watch
 

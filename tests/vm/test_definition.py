@@ -12,10 +12,10 @@ from bisector.config import Accelerator
 from bisector.host.disks import BlockSizes
 from bisector.storage.disks import Bus
 from bisector.vm.definition import (
-    Counted,
     DiskSource,
     DiskSpec,
     DomainSpec,
+    InstructionClock,
     SourceKind,
     command_line,
     domain_xml,
@@ -143,7 +143,7 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
     for path, size in ((root, 64), (box, 32)):
         path.touch()
         os.truncate(path, size << 20)
-    counted = Counted(3, box, (tmp_path / "a,b", tmp_path / "c"), cpu=5)
+    counted = InstructionClock(3, box, (tmp_path / "a,b", tmp_path / "c"), cpu=5)
     spec = replace(SPEC, root=None, root_base=root, disks=(), vcpus=1, counted=counted)
     domain = tree(spec)
     assert domain.find("vcpu[@cpuset='5']") is not None

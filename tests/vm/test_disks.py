@@ -12,7 +12,7 @@ from bisector.config import DiskSettings, options
 from bisector.core.errors import InfraError, UserError
 from bisector.host.disks import BlockSizes, disk_name
 from bisector.storage.disks import Bus, GuestDisk
-from bisector.vm.disks import attached, leftovers
+from bisector.vm.definition import attached, leftovers
 from tests.loopdevice import loop_device
 
 UNUSED = DiskSettings(None, 1 << 20, 0, 0)
@@ -42,7 +42,7 @@ def test_a_new_file_for_each_trial(tmp_path: Path, named: bool) -> None:
 def test_sectors_that_a_bus_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bus: Bus, sector: int
 ) -> None:
-    monkeypatch.setattr("bisector.vm.disks.block_sizes", lambda _: BlockSizes(sector, 4096))
+    monkeypatch.setattr("bisector.vm.definition.block_sizes", lambda _: BlockSizes(sector, 4096))
     chosen = dataclasses.replace(UNUSED, guest=GuestDisk(bus))
     with ExitStack() as stack:
         if (bus, sector) == (Bus.SATA, 4096):

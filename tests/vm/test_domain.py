@@ -28,8 +28,7 @@ from bisector.host.files import direct_io
 from bisector.storage.disks import Bus
 from bisector.vm import driver as domains
 from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
-from bisector.vm.driver import LibvirtDomain, LibvirtHypervisor, open_hypervisor
-from bisector.vm.embedded import directory_of, guest_user
+from bisector.vm.driver import LibvirtDomain, LibvirtHypervisor, directory_of, guest_user, open_hypervisor
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
 from tests.vm.contract import DomainContract

@@ -13,9 +13,8 @@ import pytest
 from bisector.config import EMBEDDED
 from bisector.core.errors import UserError
 from bisector.host.locks import locked
-from bisector.vm import embedded as driver
-from bisector.vm.driver import open_hypervisor
-from bisector.vm.embedded import directory_of, make_private, remove_if_idle
+from bisector.vm import driver
+from bisector.vm.driver import directory_of, make_private, open_hypervisor, remove_if_idle
 
 
 @pytest.mark.parametrize("uri", ["qemu+ssh://elsewhere/system", "qemu://elsewhere/system", "xen:///system", "nonsense"])
@@ -81,7 +80,7 @@ def test_one_process_has_one_embedded_directory(tmp_path: Path, monkeypatch: pyt
 def test_a_directory_that_another_process_holds_is_not_removed(tmp_path: Path) -> None:
     """A copied run directory has the same link; its process may be building, with no guest yet."""
     directory = made(tmp_path / "one")
-    script = f"from pathlib import Path; from bisector.vm.embedded import hold; hold(Path({str(directory)!r}));"
+    script = f"from pathlib import Path; from bisector.vm.driver import hold; hold(Path({str(directory)!r}));"
     words = [sys.executable, "-c", f"{script} print(1, flush=True); input()"]
     let_go = driver.hold(directory)
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:

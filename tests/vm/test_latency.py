@@ -12,8 +12,7 @@ from bisector.core.deadline import SYSTEM_CLOCK
 from bisector.core.errors import InfraError
 from bisector.host import process
 from bisector.host.files import abandoned
-from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
-from bisector.vm.disks import delayed
+from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind, delayed
 from bisector.vm.machine import VirtualMachine
 from tests import examples
 

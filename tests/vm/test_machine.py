@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from bisector.config import Accelerator, DiskSettings, options
-from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.errors import InfraError, UserError
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.host.disks import BlockDevice
 from bisector.vm import accelerator, machine
 from bisector.vm.console import Watch

@@ -14,7 +14,7 @@ from bisector.core.errors import Grade, UserError
 from bisector.core.shell import CommandResult
 from bisector.host import process
 from bisector.host.load import host_facts
-from bisector.vm import accelerator, embedded, probes
+from bisector.vm import accelerator, driver, probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.driver import LibvirtHypervisor
 from tests.vm.test_accelerator import Offering
@@ -125,7 +125,7 @@ def test_whom_a_guest_runs_as_is_told(
     uid, connect, user = asked
     offered(True)
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    monkeypatch.setattr(embedded, "GUEST_USERS", (user,))
+    monkeypatch.setattr(driver, "GUEST_USERS", (user,))
     monkeypatch.setattr(process, "run", lambda *_, **__: CommandResult("", 0, "", ""))
     row = probes.qemu(replace(machine, connect=connect), Path("/"))
     assert (row.state, row.what.rpartition("; ")[2].partition(":")[0]) == told
@@ -171,11 +171,11 @@ def test_what_was_never_tried_is_tried_once_and_said(
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user cannot become another one")
 def test_root_that_may_not_become_another_user_stays_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container without the capability, or without the number."""
-    monkeypatch.setattr(embedded, "GUEST_USERS", ("nobody",))
-    assert (known := embedded.guest_user()) is not None
+    monkeypatch.setattr(driver, "GUEST_USERS", ("nobody",))
+    assert (known := driver.guest_user()) is not None
     assert known.pw_name == "nobody"
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert embedded.guest_user() is None
+    assert driver.guest_user() is None
 
 
 GIB = 1 << 30

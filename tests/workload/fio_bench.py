@@ -7,8 +7,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.core.events import LiveSample
 from bisector.core.figures import CacheStatus, Contention, Run
 from bisector.host.process import run_here
-from bisector.storage.layer import Counters, LayerPlan
-from bisector.storage.layout import MountedStack
+from bisector.storage.layer import Counters, LayerPlan, MountedStack
 from bisector.workload.base import RunSite
 from bisector.workload.fio.fio import Fio
 from tests.guest_answers import listed

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
+from bisector.core.trial import KernelFault
 from bisector.doctor.checks import check_workload
 from bisector.host.process import run_here
 from bisector.nightly.plan import conditions
-from bisector.store.run_files import fingerprint, keep_inputs
+from bisector.store.rundir import fingerprint, keep_inputs
 from bisector.workload.command import FIGURES, Command
 from bisector.workload.repetitions import GuestState
 from tests.workload.test_repetitions import MNT, STACK, Place, place

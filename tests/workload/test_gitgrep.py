@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from bisector.config import options
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
+from bisector.core.trial import KernelFault
 from bisector.host.process import run_here
 from tests.git.histories import Node, build, git, root
 from tests.workload.test_repetitions import MNT, Place, place

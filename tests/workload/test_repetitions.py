@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bisector.core.deadline import Deadline
-from bisector.core.errors import KernelFault, UserError
+from bisector.core.errors import UserError
 from bisector.core.figures import Contention
 from bisector.core.shell import CommandResult, Shell
+from bisector.core.trial import KernelFault
 from bisector.host.process import run_here
-from bisector.storage.layer import Counters, LayerPlan
-from bisector.storage.layout import MountedStack
+from bisector.storage.layer import Counters, LayerPlan, MountedStack
 from bisector.workload import repetitions
 from bisector.workload.base import FinishedCommand, RunSite
 from bisector.workload.repetitions import (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.core.errors import InfraError, KernelFault, UserError
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.errors import InfraError, UserError
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.host import process
 from tests.guest_answers import FIO as GOOD
 from tests.guest_answers import FIO_FILES as FILES

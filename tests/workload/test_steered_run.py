@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from bisector.analysis.early_stop import StopRule
-from bisector.core.errors import InfraError, KernelFault
+from bisector.core.errors import InfraError
 from bisector.core.events import LiveSample
 from bisector.core.figures import StopReason
+from bisector.core.trial import KernelFault
 from bisector.host import process
 from bisector.vm.base import Bounds
 from bisector.workload.fio import output
-from bisector.workload.fio.run import MOST_STEERED_JOBS, FioWatch, steered_command
+from bisector.workload.fio.fio import MOST_STEERED_JOBS, FioWatch, steered_command
 from tests.guest_answers import FIO as GOOD
 from tests.guest_answers import FIO_FILES as FILES
 from tests.guest_answers import FIO_RUNS, listed

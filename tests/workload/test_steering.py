@@ -7,8 +7,8 @@ import pytest
 from bisector.analysis.early_stop import StopRule
 from bisector.core.figures import StopReason
 from bisector.core.objective import Objective
+from bisector.workload.fio.fio import FioWatch
 from bisector.workload.fio.output import last_document, parse_json
-from bisector.workload.fio.run import FioWatch
 
 STATUS = (Path(__file__).parent.parent / "data" / "fio" / "steered-3.33.txt").read_text(encoding="utf-8")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.figures import Latency, LatencyKind
+from bisector.core.figures import Latency
+from bisector.core.metric import LatencyKind
 from bisector.workload.fio import output as fio
-from bisector.workload.fio.output import Output, OutputUnreadable
-from bisector.workload.fio.text import parse_text, read
+from bisector.workload.fio.output import Output, OutputUnreadable, parse_text, read
 
 DATA = Path(__file__).parent.parent / "data"
 RECORDED = DATA / "recorded-runs"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import KernelFault
-from bisector.core.trial import FaultKind, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from tests.guest_answers import FIO as GOOD
 from tests.guest_answers import FIO_FILES as FILES
 from tests.guest_answers import FIO_RUNS, listed

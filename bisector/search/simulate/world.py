@@ -13,17 +13,16 @@ import numpy as np
 
 from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, short_fill_pays
-from bisector.search.difference import LARGE, InTurn, PairsConclusion, PairsRule, told
-from bisector.search.graph import Floats, Mask, RangeGraph
+from bisector.search.effect import LARGE, InTurn, PairsConclusion, PairsRule, told
+from bisector.search.graph import OLD_END, Floats, Kernel, Mask, RangeGraph, Reading, new_under
 from bisector.search.likelihood import HostScale
 from bisector.search.noise import OF_HOSTS, Expected, Levels, levels_apart
-from bisector.search.readings import OLD_END, Kernel, Reading, new_under
 
 SETUP_MIN = 3.0  # boot, storage stack, files
 RUN_MIN = 15.0
 WHOLE_RUN_MIN = 2 * RUN_MIN  # the first fills the cache, the second counts
 # When a run of 15 min that fills an lvmcache is expected to end, and by how much it is shortened at most: expected_s
-# and most_saved_s of FillRule in bisector.analysis.short_fill.
+# and most_saved_s of FillRule in bisector.analysis.early_stop.
 SHORT_FILL_MIN = 3.0
 MOST_SAVED_MIN = 13.0
 # The judged run is stopped as soon as its side is clear: by the rule in use a fixed kernel's run after 4.4 to 8.4 min

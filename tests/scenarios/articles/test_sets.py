@@ -8,9 +8,8 @@ import pytest
 from bisector import cli
 from bisector.commands import compare
 from bisector.core.subject import Subject
-from bisector.status.blocks import Blocks
-from bisector.status.progress import asked_s, block_s
-from bisector.store.comparison import Arm, Extent, Plan
+from bisector.status.blocks import Blocks, asked_s, block_s
+from bisector.store.facts import Arm, Extent, Plan
 from scenarios.articles import sets
 from scenarios.articles.planted import KERNELS
 from tests.examples import commit

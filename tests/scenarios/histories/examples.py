@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bisector.analysis.threshold import EndsAreTheSame, MeasuredEnds, told_apart
+from bisector.analysis.levels import EndsAreTheSame, MeasuredEnds, told_apart
 from bisector.core.objective import Objective
 from bisector.core.verdict import SideWords
-from bisector.search.difference import PairsRule
+from bisector.search.effect import PairsRule
 from scenarios.histories.draw import Drawn, draw
 from scenarios.histories.make import Histories, Made, Planted
 from scenarios.histories.pool import load

@@ -1,4 +1,4 @@
-"""``image``, ``cache`` and ``reset``: what is made before runs, kept for later ones, and removed after one."""
+"""``doctor``, ``image``, ``cache`` and ``reset``: checks of hosts, and what is made, kept and removed there."""
 
 import argparse
 from collections.abc import Iterator
@@ -6,26 +6,40 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from bisector.commands.arguments import Verbs, add_verb, run_directory, write_json
-from bisector.commands.output import note, write
+from bisector.commands.arguments import Verbs, add_run_dir, add_settings, add_verb, effective, run_directory, write_json
+from bisector.commands.output import note, show_blocks, write
+from bisector.config import options
+from bisector.config.options import Effective
 from bisector.core import resources, units
-from bisector.core.json_document import JsonObject
-from bisector.core.json_keys import SCHEMA
+from bisector.core.errors import Finding, Grade, UserError, refusal
+from bisector.core.examination import Examination, ready
+from bisector.core.json_document import SCHEMA, JsonObject
 from bisector.core.subject import Kernel
 from bisector.core.verdict import State
+from bisector.doctor import checks
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
+from bisector.git.bisect import check_terms
 from bisector.git.repository import Repository
-from bisector.git.worktrees import release, remove_leftovers
+from bisector.git.source_tree import release, remove_leftovers
 from bisector.host import locks, process
 from bisector.host.files import our_files, remove_tree
-from bisector.status.host_clock import CONFIRMED
-from bisector.store.rundir import RunDirectory
+from bisector.report.hosts import finding_blocks, side_by_side
+from bisector.status.from_record import CONFIRMED
+from bisector.store.rundir import RunDirectory, state_home
 from bisector.store.store import Store
-from bisector.vm.definition import domain_prefix
-from bisector.vm.disks import leftovers
+from bisector.vm.definition import domain_prefix, leftovers
 from bisector.vm.driver import open_hypervisor
 from bisector.vm.image import build_image, kept_images, remove_images
 
+_DOCTOR_EXAMPLES = """\
+examples:
+  bisector doctor                          with the settings of `start`
+  bisector doctor --stack hdd --hdd /dev/sdb1 --run-dir /srv/bisect
+  bisector doctor --base-config /boot/config-6.1.0-18-amd64
+  bisector doctor --hosts hosts.toml       every host of a fleet, compared
+  bisector doctor --json | jq -r '.findings[] | select(.state == "missing").remedy'
+exit codes: 0 `bisector start` can begin, even with warnings; 1 it would fail
+"""
 _IMAGE_EXAMPLES = """\
 examples:
   bisector image build                       before a night without network
@@ -41,7 +55,83 @@ examples:
   bisector reset --run-dir RUN --delete      remove all of a run
 Hosts of a fleet clean up by themselves what a run has left there.
 """
+_ROW = "settings"
+_NOT_READY = 1
 _SHORT = 12
+
+
+def add(verbs: Verbs) -> None:
+    """Register ``doctor``, ``image``, ``cache`` and ``reset``."""
+    doctor_ = add_verb(verbs, "doctor", doctor, "json", examples=_DOCTOR_EXAMPLES, disturbs=True)
+    add_run_dir(doctor_, "where a run will be kept (default: below $XDG_STATE_HOME)")
+    doctor_.add_argument("--hosts", type=Path, metavar="FILE", help="look at the hosts of a fleet; docs/fleet.md")
+    add_settings(doctor_)
+    image_ = add_verb(verbs, "image", image, examples=_IMAGE_EXAMPLES)
+    image_.add_argument("action", choices=("build",), help="build the image, if it is not there yet")
+    cache_ = add_verb(verbs, "cache", cache, "json", examples=_CACHE_EXAMPLES)
+    cache_.add_argument(
+        "action",
+        choices=("show", "clear"),
+        nargs="?",
+        default="show",
+        help="show (the default), or clear: remove what no run is using",
+    )
+    reset_ = add_verb(verbs, "reset", reset, "run", examples=_RESET_EXAMPLES)
+    reset_.add_argument("--delete", action="store_true", help="also remove its record and all its files")
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Check everything that `start` needs, and what would make its evidence better."""
+    if arguments.hosts is not None:
+        return _hosts(arguments)
+    try:
+        found = effective(arguments)
+        check_terms(found.settings.bisect.terms)
+    except UserError as error:  # the other rows are shown all the same, for the default settings
+        held = options.from_given({}).settings
+        row = refusal(_ROW, UserError(f"{error.message} (the other rows are for the default settings)", error.hint))
+    else:
+        held, given = found.settings, _given(found)
+        own = f", and your own: {', '.join(given)}" if given else ""
+        row = Finding(_ROW, Grade.OK, f"profile {held.profile}{own}")
+    run_dir = (arguments.run_dir or state_home() / "runs").absolute()
+    # Each step is noted on standard error: it takes a while, and a script may read standard output.
+    findings = [row, *checks.examine(held, run_dir, lambda text: note(f"bisector: {text}"))]
+    if arguments.json:
+        write_json(Examination.of(findings))
+    else:
+        show_blocks(finding_blocks(findings))
+    return 0 if ready(findings) else _NOT_READY
+
+
+def _hosts(arguments: argparse.Namespace) -> int:
+    """Make the same checks on every host of a fleet, with the settings that are effective here."""
+    from bisector.fleet import hosts, status  # noqa: PLC0415 - only fleets need it
+
+    if arguments.run_dir is not None:
+        raise UserError("--run-dir is a place on this machine, and --hosts looks at others", "leave one of them out")
+    listed = hosts.load(arguments.hosts)
+    if listed.cluster:
+        raise UserError("the hosts of a Dask cluster are not known here", "there: bisector doctor")
+    found = effective(arguments, here=False)
+    written = options.written_values(found.settings)
+    # Hosts do not send letters or notices: those settings are not passed on.
+    given = {key: written[key] for key in _given(found) if not key.startswith(("mail.", "notify."))}
+    surveyed = status.survey(listed, given)
+    document = status.document(surveyed)
+    if arguments.json:
+        write_json(document)
+    else:
+        show_blocks(side_by_side(surveyed))
+    return 0 if document.ready else _NOT_READY
+
+
+def _given(effective: Effective) -> list[str]:
+    origins = effective.origins.items()
+    return [key for key, origin in origins if not origin.startswith("profile ") and origin not in options.FOLLOWING]
+
+
+# image, cache and reset
 
 
 class CacheEntry(JsonObject, frozen=True, kw_only=True):
@@ -81,22 +171,6 @@ class Caches(JsonObject, frozen=True, kw_only=True):
     schema: Annotated[Literal[1], SCHEMA] = 1
     kernels: Annotated[CachedKernels, "kernels"]
     images: Annotated[CachedImages, "guest images"]
-
-
-def add(verbs: Verbs) -> None:
-    """Register ``image``, ``cache`` and ``reset``."""
-    image_ = add_verb(verbs, "image", image, examples=_IMAGE_EXAMPLES)
-    image_.add_argument("action", choices=("build",), help="build the image, if it is not there yet")
-    cache_ = add_verb(verbs, "cache", cache, "json", examples=_CACHE_EXAMPLES)
-    cache_.add_argument(
-        "action",
-        choices=("show", "clear"),
-        nargs="?",
-        default="show",
-        help="show (the default), or clear: remove what no run is using",
-    )
-    reset_ = add_verb(verbs, "reset", reset, "run", examples=_RESET_EXAMPLES)
-    reset_.add_argument("--delete", action="store_true", help="also remove its record and all its files")
 
 
 def image(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,82 @@
+"""The life of a run around its loop: begun or gone, cleaned up after a kill, given time, ended, let go."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bisector.core import units
+from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, Interrupted, UserError
+from bisector.core.events import Listener, Note
+from bisector.core.objective import MetricAbsent
+from bisector.core.verdict import State
+from bisector.git.repository import Repository
+from bisector.git.source_tree import release
+from bisector.host import process
+from bisector.host.files import our_files
+from bisector.status import from_record
+from bisector.store.facts import Budget, StateChange
+from bisector.store.log import now
+from bisector.store.rundir import RunDirectory, remove_unfinished
+from bisector.store.store import Store
+
+BUILD = "build"  # the directory of a run in which its kernels are built, as long as it goes on
+
+
+@contextmanager
+def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
+    """Remove the run directory if an error is raised before the run has a database."""
+    try:
+        yield
+    except BisectorError:
+        if not run.database.exists():
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def give_time(store: Store, budget_s: float) -> None:
+    """Give a run ``budget_s`` seconds from now on, whatever its budget was; all budgets stay on record.
+
+    The state "stopped" is recorded in the same transaction, so that a later process goes on even if this one is killed.
+    """
+    more = StateChange(now(), State.STOPPED, f"given {units.duration(budget_s)} more", os.getpid())
+    store.add(Budget(budget_s, store.spent_s()), more)
+
+
+def let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
+    """Remove the git references that keep a run's commits; a failure is only told, so that the answer is not lost."""
+    try:
+        with suppress(UserError), Repository.open(path) as repository:  # the repository may have been deleted
+            release(repository, run.path)
+    except InfraError as error:
+        again = f"then {from_record.resume_command(run.path)} removes them"
+        advice = "; ".join(filter(None, (error.hint, again)))
+        tell(Note(f"the repository still has references of this run: {error} ({advice})"))
+
+
+@contextmanager
+def ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
+    """Record the error that stops a bisection, and add to it how to go on; an interrupt is :class:`Interrupted`."""
+    resume = from_record.resume_command(run.path)
+    try:
+        with our_files(run.path):
+            yield
+    except (EndsDoNotReproduce, MetricAbsent) as error:  # a resumed run would fail alike
+        store.set_state(State.FAILED, str(error))
+        raise
+    except KeyboardInterrupt as error:
+        store.set_state(State.STOPPED, "interrupted")
+        raise Interrupted("interrupted; everything measured is kept", f"go on with: {resume}") from error
+    except BisectorError as error:
+        store.set_state(State.STOPPED, str(error))
+        without = f"or without that commit: {resume} --skip {error.skippable[:12]}" if error.skippable else ""
+        error.hint = "\n  ".join(filter(None, (error.hint, f"go on with: {resume}", without)))
+        raise
+
+
+def clean_up(run: RunDirectory, store: Store) -> None:
+    """Clean up after a killed process of this run: end what it left running, remove files that are not on record."""
+    process.reap(run.path)
+    with our_files(run.path):
+        remove_unfinished(run.path, store.artifacts())
