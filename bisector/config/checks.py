@@ -30,6 +30,7 @@ _MIB = 1 << 20
 # What the guest needs besides its RAM disks, for its programs and the kernel; also the least machine.memory.
 _GUEST_BYTES = 256 * _MIB
 _ROUNDING_S = 1e-9
+_MOST_DISKS = 24  # libvirt is told of vda to vdz, with the root and the modules (vm/domain.xml)
 _MOST_INSTRUCTION_NS = 1 << 10  # MAX_ICOUNT_SHIFT in QEMU's accel/tcg/icount-common.c
 _MOST_FILL_ROUNDS = 100  # SNIA's specification, which the rule is taken from, ends after 25 (PTS 2.0.2)
 
@@ -160,6 +161,8 @@ def _files_exist(settings: Settings) -> Iterator[Problem]:
 
 def _disks_can_be(settings: Settings) -> Iterator[Problem]:
     storage = settings.storage
+    if len(storage.used_disks) > _MOST_DISKS:
+        yield Problem(("storage.stack",), f"{len(storage.used_disks)} disks; a guest has {_MOST_DISKS} at most")
     nodes: dict[int, str] = {}
     # All RAM disks have one size (rd_size in drivers/block/brd.c).
     of_another_size = any(one.startswith("brd.") for one in storage.stack.parameters(storage.layers))

@@ -104,6 +104,8 @@ class RunDirectory:
         else:  # two starts in one second get two names; in the rare case of a race the lock decides
             homes = (state_home() / "runs" / one for one in (name, *(f"{name}-{n}" for n in range(2, 100))))
             directory = next((one for one in homes if not one.exists()), state_home() / "runs" / name)
+        if any(one < " " for one in str(directory)):  # an attribute of libvirt's XML would have a space in its place
+            raise UserError(f"run directory {str(directory)!r}: its path has a line break, or the like", _ELSEWHERE)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             contents = {entry.name for entry in directory.iterdir() if not is_scratch(entry)}

@@ -133,6 +133,14 @@ def test_what_a_guest_can_have_of_no_disk(words: str, why: str) -> None:
         from_argv("--disk", words)
 
 
+def test_a_stack_has_as_many_disks_as_a_guest() -> None:
+    names = [f"d{n}" for n in range(25)]
+    words = [word for name in names for word in ("--disk", f"{name}=1GiB")]
+    with pytest.raises(UserError, match=r"25 disks; a guest has 24 at most"):
+        from_argv(*words, "--stack", f"raid5({','.join(names)})+ext4")
+    from_argv(*words[:-2], "--stack", f"raid5({','.join(names[:-1])})+ext4")
+
+
 def test_a_disk_on_nvme_is_not_given_to_a_daemon() -> None:
     words = ("--stack", "hdd", "--disk", "hdd=bus=nvme")
     assert from_argv(*words).settings.kernel.fragments == ("tiny", "vm", "disk-nvme")

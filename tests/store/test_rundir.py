@@ -100,6 +100,8 @@ def test_no_directory(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / "file", "")
     with pytest.raises(UserError, match="file/below is not a directory"):
         RunDirectory.create(tmp_path / "file" / "below", "")
+    with pytest.raises(UserError, match="has a line break"):
+        RunDirectory.create(tmp_path / "two\nlines", "")
     with pytest.raises(UserError, match="there is not a run directory"):
         RunDirectory.open(tmp_path / "nothing")
     with pytest.raises(UserError, match="cannot be looked at: File name too long"):
