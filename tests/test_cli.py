@@ -252,6 +252,11 @@ def test_settings_import_nothing_heavy() -> None:
     assert not _HEAVY & loaded
 
 
+def test_a_host_that_is_sent_commits_imports_no_code_of_trials() -> None:
+    """Each push starts ``fleet on-host receive-pack`` there."""
+    assert not (_HEAVY - {"git"} | {"distributed"}) & loaded_by("import bisector.commands.fleet")
+
+
 @pytest.mark.parametrize("verb", [[], ["start"]])
 def test_help_has_examples(world: World, verb: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:

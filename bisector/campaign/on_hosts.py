@@ -15,8 +15,8 @@ from bisector.core import resources
 from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Listener, Note
 from bisector.executor.local import kept_kernels, kernel_builder
-from bisector.fleet.hosts import Hosts
-from bisector.fleet.spec import check_installed, run_key
+from bisector.fleet.hosts import Hosts, check_installed
+from bisector.fleet.spec import run_key
 from bisector.git.repository import Repository
 from bisector.git.trees import Trees
 from bisector.host import locks

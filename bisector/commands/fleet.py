@@ -7,8 +7,7 @@ from bisector.commands.output import note, show_blocks, write_document
 from bisector.core import json_document
 from bisector.core.errors import UserError
 from bisector.fleet import hosts
-from bisector.fleet.hosts import HOSTS_FILE
-from bisector.fleet.spec import check_installed
+from bisector.fleet.hosts import HOSTS_FILE, check_installed
 from bisector.git.transfer import SOURCES, Mirror
 from bisector.host import locks
 from bisector.host.files import our_files

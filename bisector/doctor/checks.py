@@ -1,4 +1,4 @@
-"""The checks of commits' trees and of this machine, before a run spends its first hour and for ``bisector doctor``.
+"""The checks before a run spends its first hour: of commits' trees, and of this machine as ``bisector doctor`` does.
 
 The options that a stack's layers need are those of kernel fragments, and are searched in a tree's Kconfig files,
 without a checkout. Features that settings request beyond these are searched in the drivers' sources. The version in a

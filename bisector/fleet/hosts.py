@@ -7,9 +7,11 @@ more than an address (ProxyJump, Match, certificates, keys on a token, Kerberos)
 (``BatchMode``), so an unknown or changed host key is an error.
 """
 
+import importlib.util
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -223,3 +225,11 @@ def of_each(hosts: tuple[Host, ...], question: Callable[[Host], Found]) -> tuple
     """Ask all hosts at the same time, and return the answers in the order of the hosts."""
     with ThreadPoolExecutor(max(1, len(hosts)), thread_name_prefix="host") as pool:
         return tuple(pool.map(question, hosts))
+
+
+def check_installed(command: str) -> None:
+    """Raise :class:`UserError` if a package of the extra ``fleet`` is missing; call this before importing one."""
+    missing = [name for name in ("distributed", "cryptography") if importlib.util.find_spec(name) is None]
+    if missing:
+        install = f"{sys.executable} -m pip install 'bisector[fleet]', from where bisector was installed"
+        raise UserError(f"{command} needs what is not installed: {', '.join(missing)}", install)

@@ -23,7 +23,6 @@ import os
 import platform
 import re
 import shutil
-import sys
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,14 +91,6 @@ def version_differences(theirs: Versions, ours: Versions | None = None) -> str:
         if here != there and (name != "source" or ours.bisector == theirs.bisector):
             apart.append(f"{name} is {there or 'not installed'} there and {here or 'not installed'} here")
     return "; ".join(apart)
-
-
-def check_installed(command: str) -> None:
-    """Raise :class:`UserError` if a package of the extra ``fleet`` is missing; call this before importing one."""
-    missing = [name for name in ("distributed", "cryptography") if importlib.util.find_spec(name) is None]
-    if missing:
-        install = f"{sys.executable} -m pip install 'bisector[fleet]', from where bisector was installed"
-        raise UserError(f"{command} needs what is not installed: {', '.join(missing)}", install)
 
 
 def _source_digest() -> str:

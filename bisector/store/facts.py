@@ -23,7 +23,7 @@ from bisector.core.verdict import State
 from bisector.search.noise import EarlierSearches
 from bisector.store.rundir import found_input, recorded_input, with_inputs
 
-# What is compared
+# What is compared, and budgets
 
 
 @dataclass(frozen=True, slots=True)
