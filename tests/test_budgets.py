@@ -5,7 +5,6 @@ A limit is what was there when it was last lowered, rounded up; the aim beside i
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -71,32 +70,34 @@ def lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
+@cache
+def definitions(name: str) -> tuple[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, ...]:
+    """The classes and functions of a module; all its nodes are walked over once."""
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return tuple(node for node in ast.walk(tree(name)) if isinstance(node, kinds))
+
+
 def code_lines(name: str) -> int:
     """The lines of a module that are no docstring, no comment and not blank."""
     docstrings: set[int] = set()
-    for node in ast.walk(tree(name)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
+    for node in (tree(name), *definitions(name)):
+        if ast.get_docstring(node):
             docstrings |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     text = enumerate(MODULES[name].read_text(encoding="utf-8").splitlines(), 1)
     return sum(1 for n, line in text if n not in docstrings and line.strip() and not line.lstrip().startswith("#"))
 
 
-def functions() -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for name in MODULES:
-        yield from (one for one in ast.walk(tree(name)) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
-def function_lines() -> list[int]:
-    return [(one.end_lineno or one.lineno) - one.lineno + 1 for one in functions()]
+@cache
+def function_lines() -> tuple[int, ...]:
+    found = (one for name in MODULES for one in definitions(name) if not isinstance(one, ast.ClassDef))
+    return tuple((one.end_lineno or one.lineno) - one.lineno + 1 for one in found)
 
 
 def class_names() -> Counter[str]:
     """How many modules define a class of each name, private ones among them."""
     found = Counter[str]()
     for name in MODULES:
-        found.update({one.name for one in ast.walk(tree(name)) if isinstance(one, ast.ClassDef)})
+        found.update({one.name for one in definitions(name) if isinstance(one, ast.ClassDef)})
     return found
 
 
