@@ -353,5 +353,5 @@ class FleetExecutor:
             finally:
                 future.release()
         except _GONE as error:
-            why = f"{name}: its worker or the connection to it has ended ({type(error).__name__})"
+            why = f"the worker of {name}, or the connection to it, has ended ({type(error).__name__})"
             raise InfraError(why, _ASK) from error

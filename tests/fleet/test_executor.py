@@ -158,7 +158,7 @@ def test_a_worker_that_is_gone_costs_an_attempt(tmp_path: Path, error: Exception
     news = Bench(Client({"a": machine("one")}, raising(error)), tmp_path).end(1, "one")
     assert isinstance(news, Failed)
     assert isinstance(news.error, AttemptFailed)
-    assert news.error.message == f"one: its worker or the connection to it has ended ({type(error).__name__})"
+    assert news.error.message == f"the worker of one, or the connection to it, has ended ({type(error).__name__})"
 
 
 def test_a_bug_is_raised_and_no_attempt(tmp_path: Path) -> None:

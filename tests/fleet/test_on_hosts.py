@@ -47,7 +47,7 @@ def test_what_a_killed_worker_did_is_lost_with_all_that_it_left_and_measured_aga
     for name in place.names:
         engines.let_go(place.home / name, 3, LEAVES)
     said = place.ended(child)
-    assert f"{where}: its worker or the connection to it has ended" in said
+    assert f"the worker of {where}, or the connection to it, has ended" in said
     assert f"{where}: the command or its connection was killed" in said
     place.check_found()
 
