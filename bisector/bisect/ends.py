@@ -242,7 +242,7 @@ def _read_again(facts: BisectState) -> Submit | Wait:
     ends = tuple(zip(facts.scope.ends, facts.words, strict=True))[:: -1 if drawn else 1]
     commit, word = min(ends, key=lambda end: begun[end[0].sha])
     if begun[commit.sha] > max(min(read.values()), 1):
-        chosen = None if facts.scope.search_range is None else next(iter(facts.standing.choices(1)), None)
+        chosen = None if facts.scope.search_range is None else next(iter(facts.search_state.choices(1)), None)
         if chosen is None or judging.judge(chosen) is not None or facts.is_in_flight(chosen):
             return Wait()
         return measure(facts, Subject(facts.commit(chosen)), "while the ends are read again", whole=True)
@@ -272,10 +272,10 @@ def repeat(facts: BisectState) -> Submit | None:
                 return measure(facts, Subject(commit), f"the {word} end, {number} of {asked}")
     if facts.scope.search_range is None:
         return None
-    standing = facts.standing
-    side = end_to_read(standing.case.problem.graph, standing.case.facts, standing.belief)
+    search_state = facts.search_state
+    side = end_to_read(search_state.case.problem.graph, search_state.case.facts, search_state.belief)
     for commit, word in ((commit, word) for one, commit, word in ends if one is side):
-        purpose = f"the {word} end once more, as {share(standing.belief.overlap)} of the figures may mislead"
+        purpose = f"the {word} end once more, as {share(search_state.belief.overlap)} of the figures may mislead"
         trial = measure(facts, Subject(commit), purpose)
         return trial if ends_in_time(facts, trial) else None
     return None
@@ -307,8 +307,8 @@ def _is_tried(facts: BisectState) -> bool:
     """Whether short fills are worth trying, by the times of whole trials; false while no run may be stopped early."""
     commits: float | None = None
     if facts.scope.search_range is not None:
-        belief = facts.standing.belief
-        if figures_tell(facts.standing.case.search.rules, belief):
+        belief = facts.search_state.belief
+        if figures_tell(facts.search_state.case.search.rules, belief):
             return False
         commits = 2**belief.unknown_bits
     elif facts.recorded.relevance is not None:

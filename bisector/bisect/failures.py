@@ -69,7 +69,7 @@ def before_end(facts: BisectState, end: Commit) -> Submit | Wait | None:
     return _build(facts, end, "an end, for all hosts")
 
 
-def for_builder(facts: BisectState) -> Instruction:
+def next_of_builder(facts: BisectState) -> Instruction:
     """Return what a host that only builds does next: both ends, then commits that the search would measure next."""
     crew = facts.scope.crew
     if facts.failures >= facts.scope.policy.attempts:
@@ -92,7 +92,7 @@ def _ahead(facts: BisectState, count: int) -> Submit | Wait:
     """
     if facts.scope.aim is not Aim.ANSWER or facts.scope.search_range is None:
         return Wait()
-    sha = next((sha for sha in facts.standing.choices(count) if _is_to_build(facts, sha)), None)
+    sha = next((sha for sha in facts.search_state.choices(count) if _is_to_build(facts, sha)), None)
     return Wait() if sha is None else _build(facts, facts.commit(sha), "ahead")
 
 
@@ -181,7 +181,7 @@ def next_build(candidates: Sequence[Compiler], ends: Sequence[Commit], tries: It
 # kernel on the host that built it.
 
 
-def once_more(facts: BisectState, done: Done) -> Instruction:
+def checked_answer(facts: BisectState, done: Done) -> Instruction:
     """Return the build of an unchecked kernel that the answer rests on, then the answer with its inconclusive checks.
 
     Kernels of imported trials, and kernels whose key names no source tree, are not checked.

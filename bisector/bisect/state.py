@@ -23,7 +23,7 @@ from bisector.git.ranges import Range, SearchRange
 from bisector.git.trees import CannotBeHad
 from bisector.search.graph import SearchFacts
 from bisector.search.noise import EarlierSearches
-from bisector.status.conclusion import Standing
+from bisector.status.conclusion import SearchState
 from bisector.status.evidence import Case, Known
 from bisector.store.facts import Budget, BuildTry, KernelCheck
 from bisector.store.store import Store
@@ -240,7 +240,7 @@ class Recorded:
     def _hosts(self) -> dict[str, "Recorded"]:
         return {}
 
-    def standing(self, kept: frozenset[str], host: str, in_flight: tuple[Subject, ...]) -> Standing:
+    def search_state(self, kept: frozenset[str], host: str, in_flight: tuple[Subject, ...]) -> SearchState:
         """The posterior for a trial on ``host``; ``kept`` commits need no build, ``in_flight`` is under way."""
         if (key := (kept, host, in_flight)) not in self._standings:
             if self.scope.search_range is None:
@@ -256,11 +256,11 @@ class Recorded:
                 in_flight=in_flight,
                 host=host,
             )
-            self._standings[key] = Standing(Case(self.scope.search_range, self.judging, known))
+            self._standings[key] = SearchState(Case(self.scope.search_range, self.judging, known))
         return self._standings[key]
 
     @cached_property
-    def _standings(self) -> dict[tuple[frozenset[str], str, tuple[Subject, ...]], Standing]:
+    def _standings(self) -> dict[tuple[frozenset[str], str, tuple[Subject, ...]], SearchState]:
         return {}
 
     def is_skipped(self, sha: str) -> bool:
@@ -373,10 +373,10 @@ class BisectState:
         return self.recorded.judging
 
     @property
-    def standing(self) -> Standing:
+    def search_state(self) -> SearchState:
         """The posterior of the range by all readings, and the decision that follows from it on this host."""
         host = self.home if len(self.judging.hosts) > 1 else ""
-        return self.recorded.standing(self.kept, host, self.subjects_in_flight)
+        return self.recorded.search_state(self.kept, host, self.subjects_in_flight)
 
     @property
     def kept(self) -> frozenset[str]:

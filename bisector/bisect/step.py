@@ -65,7 +65,7 @@ def step(facts: BisectState) -> Instruction:
         if (first := next(_arrived(facts), None) or _unreported(facts)) is not None:
             return first
         for host in sorted(usable, key=builders.__contains__):
-            of_one = failures.for_builder if host in builders else _next_of_one
+            of_one = failures.next_of_builder if host in builders else _next_of_one
             if not isinstance(found := of_one(replace(facts, host=host)), Wait):
                 return found
     except Unanswered as missing:
@@ -198,7 +198,7 @@ def _answer(facts: BisectState) -> Instruction:
     # Baselines come last, so that neither their failures nor the end of the budget can cost an answer.
     if (control := _control_before_an_answer(facts)) is not None:
         return control
-    if not isinstance(found := failures.once_more(facts, found), Done):
+    if not isinstance(found := failures.checked_answer(facts, found), Done):
         return found
     return (ends.measure_baselines(facts) if facts.scope.settings.bisect.baselines else None) or found
 

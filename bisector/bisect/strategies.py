@@ -37,7 +37,7 @@ from bisector.search.step import (
     figures_tell,
     pointless,
 )
-from bisector.status.conclusion import Standing, outside_paths
+from bisector.status.conclusion import SearchState, outside_paths
 from bisector.trial.runner import TrialRequest
 
 _LITTLE = 0.01  # the probability of "nothing changed" up to which a message about a commit leaves it out
@@ -148,21 +148,24 @@ def by_bayes(facts: BisectState) -> Instruction:
     Raises :class:`bisector.core.errors.EndsDoNotReproduce` if a merge base shows that there is nothing to bisect.
     """
     base = _base_to_measure(facts)
-    standing = facts.standing
-    shown, show = facts.git and facts.git.shown, _as_shown(facts, standing.shown)
-    if shown is None or shown not in (show, _as_shown(facts, standing.final)):
+    search_state = facts.search_state
+    shown, show = facts.git and facts.git.shown, _as_shown(facts, search_state.shown)
+    if shown is None or shown not in (show, _as_shown(facts, search_state.final)):
         return Ask(show)
     if base is not None:
         if facts.is_in_flight(base.sha):
             return Wait()
-        return measure(facts, Subject(base), "merge base", _outlook(standing), whole=_overlaps(standing))
+        return measure(facts, Subject(base), "merge base", _outlook(search_state), whole=_overlaps(search_state))
     return (
-        _begun(facts, standing) or _broken_off(facts, standing) or _exact(facts, standing) or _decided(facts, standing)
+        _begun(facts, search_state)
+        or _broken_off(facts, search_state)
+        or _exact(facts, search_state)
+        or _decided(facts, search_state)
     )
 
 
-def _overlaps(standing: Standing) -> bool:
-    return figures_tell(standing.case.search.rules, standing.belief)
+def _overlaps(search_state: SearchState) -> bool:
+    return figures_tell(search_state.case.search.rules, search_state.belief)
 
 
 def _as_shown(facts: BisectState, sides: Mapping[str, Verdict]) -> ShowGit:
@@ -187,7 +190,7 @@ def _base_to_measure(facts: BisectState) -> Commit | None:
     return None
 
 
-def _begun(facts: BisectState, standing: Standing) -> Instruction | None:
+def _begun(facts: BisectState, search_state: SearchState) -> Instruction | None:
     """The last trial once more, if it settled nothing.
 
     Such a trial is no reading, so the search decides as it did before, and the run is whole or not as before.
@@ -197,21 +200,21 @@ def _begun(facts: BisectState, standing: Standing) -> Instruction | None:
         return None
     if not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
-    overlaps, decided, clear_of = _overlaps(standing), standing.decision, tuple[str, ...]()
+    overlaps, decided, clear_of = _overlaps(search_state), search_state.decision, tuple[str, ...]()
     if last.subject.changed_by is not None:
         commit = facts.commit(last.subject.changed_by)
-        return _changed(facts, standing, last.subject.kind, commit, clear_of_end=not overlaps)
-    if isinstance(decided, CommitToRead) and standing.case.commit_for(decided.commit) == last.commit.sha:
-        overlaps, clear_of = decided.whole, _beside(standing, decided)
-    return measure(facts, Subject(last.commit), "", _outlook(standing), whole=overlaps, clear_of=clear_of)
+        return _changed(facts, search_state, last.subject.kind, commit, clear_of_end=not overlaps)
+    if isinstance(decided, CommitToRead) and search_state.case.commit_for(decided.commit) == last.commit.sha:
+        overlaps, clear_of = decided.whole, _beside(search_state, decided)
+    return measure(facts, Subject(last.commit), "", _outlook(search_state), whole=overlaps, clear_of=clear_of)
 
 
-def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
+def _broken_off(facts: BisectState, search_state: SearchState) -> Cancel | None:
     """Cancel the trial or build in flight that is least worth the minutes that it still takes, after a new reading.
 
     Without a new reading, the search could choose it again at once, for the time that a new trial is expected to take.
     """
-    case, last = standing.case, facts.chose_by
+    case, last = search_state.case, facts.chose_by
     if last is None or case.facts.readings == last.readings:
         return None
     left_min, ids = dict[Key, float](), dict[Key, int]()
@@ -220,7 +223,7 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
             continue
         if id_ in facts.builds_in_flight and one.request.commit not in facts.scope.ends:
             # The gain of a build is that of its trial: nothing else waits for the build.
-            subject, lasts_min = Subject(one.request.commit), _early_min(standing)
+            subject, lasts_min = Subject(one.request.commit), _early_min(search_state)
         elif one.because is not None and isinstance(one.request, TrialRequest):
             subject = one.request.cell.subject
             lasts_min = max(0.0, one.expected_min - facts.transient.since_min.get(id_, 0.0))
@@ -231,19 +234,19 @@ def _broken_off(facts: BisectState, standing: Standing) -> Cancel | None:
     if not left_min:
         return None
     # Two trials need a guest if the suspect lacks a confirmation and exactness of counted time is not shown yet.
-    decision = standing.decision
+    decision = search_state.decision
     lacks = isinstance(decision, ChangedEndToRead) or (isinstance(decision, CommitToRead) and decision.confirms)
     about_to_end = any(id_ in facts.transient.cancelled for id_ in facts.in_flight)
     waits = lacks and not about_to_end and exactness_trial(facts) is not None
-    found = pointless(case.problem, case.facts, case.search, standing.belief, left_min, others_wait=waits)
+    found = pointless(case.problem, case.facts, case.search, search_state.belief, left_min, others_wait=waits)
     return None if found is None else Cancel(ids[found])
 
 
-def _exact(facts: BisectState, standing: Standing) -> Instruction | None:
+def _exact(facts: BisectState, search_state: SearchState) -> Instruction | None:
     """A trial that shows whether counted time is exact, once an answer is near; the answer has to wait for it."""
-    decision, (old, _) = standing.decision, facts.scope.ends
+    decision, (old, _) = search_state.decision, facts.scope.ends
     answer = decision if isinstance(decision, SearchAnswer) and not decision.out_of_time else None
-    is_near = isinstance(decision, Hold) or standing.probability >= standing.case.search.rules.suspect
+    is_near = isinstance(decision, Hold) or search_state.probability >= search_state.case.search.rules.suspect
     if answer is None and (isinstance(decision, SearchAnswer) or not is_near):
         return None
     if (trial := exactness_trial(facts)) is None:
@@ -251,31 +254,31 @@ def _exact(facts: BisectState, standing: Standing) -> Instruction | None:
         return Wait() if answer is not None and is_begun and facts.is_in_flight(old.sha, facts.host) else None
     if ends_in_time(facts, trial):
         return trial
-    return None if answer is None else _concluded(facts, standing, replace(answer, out_of_time=True))
+    return None if answer is None else _concluded(facts, search_state, replace(answer, out_of_time=True))
 
 
-def _expected_min(standing: Standing, commit: int | None, *, whole: bool) -> float:
+def _expected_min(search_state: SearchState, commit: int | None, *, whole: bool) -> float:
     """The minutes that a trial takes, by the commit's number in the range; None for a changed end."""
-    costs = standing.case.search.costs
+    costs = search_state.case.search.costs
     build_min = costs.build_min if commit is None else costs.build_of(commit)
-    return build_min + (costs.setup_min + costs.whole_run_min if whole else _early_min(standing))
+    return build_min + (costs.setup_min + costs.whole_run_min if whole else _early_min(search_state))
 
 
-def _early_min(standing: Standing) -> float:
+def _early_min(search_state: SearchState) -> float:
     """The minutes of a trial that needs no build and whose run may be stopped early."""
-    costs = standing.case.search.costs
+    costs = search_state.case.search.costs
     return costs.setup_min + (costs.old_run_min + costs.new_run_min) / 2
 
 
-def _decided(facts: BisectState, standing: Standing) -> Instruction:
-    known = standing.case.facts
+def _decided(facts: BisectState, search_state: SearchState) -> Instruction:
+    known = search_state.case.facts
     if known == facts.chose_by and not facts.in_flight:
         raise RuntimeError("the last trial changed nothing, and the search asks for it again")
-    search_range = standing.case.search_range
-    match standing.decision:
+    search_range = search_state.case.search_range
+    match search_state.decision:
         case CommitToRead(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""
-            commit = facts.commit(standing.case.commit_for(number))
+            commit = facts.commit(search_state.case.commit_for(number))
             if commit in facts.scope.ends:
                 if facts.is_in_flight(commit.sha):
                     return Wait()
@@ -284,30 +287,30 @@ def _decided(facts: BisectState, standing: Standing) -> Instruction:
                 facts,
                 Subject(commit),
                 purpose,
-                _outlook(standing),
+                _outlook(search_state),
                 whole=whole,
                 because=known,
-                clear_of=_beside(standing, one),
+                clear_of=_beside(search_state, one),
             )
-            return replace(trial, expected_min=_expected_min(standing, number, whole=whole))
+            return replace(trial, expected_min=_expected_min(search_state, number, whole=whole))
         case ChangedEndToRead(commit=number, kernel=kind) as one:
             commit = facts.commit(search_range.shas[number])
-            step = _changed(facts, standing, kind, commit, whole=one.whole, clear_of_end=one.beside_end)
-            expected_min = _expected_min(standing, None, whole=one.whole)
+            step = _changed(facts, search_state, kind, commit, whole=one.whole, clear_of_end=one.beside_end)
+            expected_min = _expected_min(search_state, None, whole=one.whole)
             return step if isinstance(step, Record) else replace(step, because=known, expected_min=expected_min)
         case Hold():
             measured = facts.without_builds
             if measured.in_flight or not facts.in_flight:
                 return Wait()
             # An answer that needs no further reading does not wait for builds.
-            alone = measured.standing
+            alone = measured.search_state
             return _concluded(measured, alone, alone.decision) if isinstance(alone.decision, SearchAnswer) else Wait()
         case SearchAnswer() as answer:
-            return _concluded(facts, standing, answer)
+            return _concluded(facts, search_state, answer)
 
 
 def _changed(
-    facts: BisectState, standing: Standing, kind: Kind, commit: Commit, *, whole: bool = True, clear_of_end: bool
+    facts: BisectState, search_state: SearchState, kind: Kind, commit: Commit, *, whole: bool = True, clear_of_end: bool
 ) -> Submit | Record:
     """A trial of an end with the commit reverted or picked; if git cannot make that commit, record this as a fact."""
     end = facts.scope.wanted.new if kind is Kind.REVERTED else facts.scope.wanted.old
@@ -318,21 +321,21 @@ def _changed(
         return Record((NotChanged(kind, commit.sha, end.sha, made.reason),), tell=(note,))
     subject = Subject(made, kind, commit.sha)
     others = (end.sha,) if clear_of_end else ()
-    return measure(facts, subject, name, _outlook(standing), whole=whole, clear_of=others)
+    return measure(facts, subject, name, _outlook(search_state), whole=whole, clear_of=others)
 
 
-def _beside(standing: Standing, one: CommitToRead) -> tuple[str, ...]:
+def _beside(search_state: SearchState, one: CommitToRead) -> tuple[str, ...]:
     """The commits whose whole runs a run is compared with; the old end stands for parents outside the range."""
-    case = standing.case
+    case = search_state.case
     before = () if case.search_range.graph.parents[one.commit] else (case.judging.old,)
     return (*before, *map(case.commit_for, one.beside)) if one.beside else ()
 
 
-def _concluded(facts: BisectState, standing: Standing, answer: SearchAnswer) -> Instruction:
-    search_range = standing.case.search_range
+def _concluded(facts: BisectState, search_state: SearchState, answer: SearchAnswer) -> Instruction:
+    search_range = search_state.case.search_range
     commit = facts.commit(search_range.shas[answer.commit])
     if answer.out_of_time or answer.ending is not SearchEnding.FOUND or search_range.is_outside(answer.commit):
-        return _narrowed(facts, standing, answer, commit)
+        return _narrowed(facts, search_state, answer, commit)
     # A parent with the same kernel would contradict the answer, so it has to be tried first.
     twin = facts.parent_with_same_kernel(commit)
     if twin is not None and not facts.recorded.was_tried(twin.sha):
@@ -341,8 +344,8 @@ def _concluded(facts: BisectState, standing: Standing, answer: SearchAnswer) -> 
             return Done(State.NARROWED, said, (commit,))
         if facts.is_in_flight(twin.sha):
             return Wait()
-        return measure(facts, Subject(twin), "a parent with the same sources", _outlook(standing))
-    show = _as_shown(facts, standing.final)
+        return measure(facts, Subject(twin), "a parent with the same sources", _outlook(search_state))
+    show = _as_shown(facts, search_state.final)
     if facts.git is None or facts.git.shown != show:
         return Ask(show)
     new = facts.judging.terms.new
@@ -350,12 +353,12 @@ def _concluded(facts: BisectState, standing: Standing, answer: SearchAnswer) -> 
     return Done(State.FOUND, sure, (commit,))
 
 
-def _narrowed(facts: BisectState, standing: Standing, answer: SearchAnswer, likeliest: Commit) -> Done:
-    ending, search_range = answer.ending, standing.case.search_range
+def _narrowed(facts: BisectState, search_state: SearchState, answer: SearchAnswer, likeliest: Commit) -> Done:
+    ending, search_range = answer.ending, search_state.case.search_range
     if answer.out_of_time:
         one_change = ending is not SearchEnding.NOT_ONE_CHANGE
         known = _likeliest(likeliest, answer) if one_change else _not_one_change(answer)
-        candidates = facts.commits(sha for sha, _ in standing.candidates)
+        candidates = facts.commits(sha for sha, _ in search_state.candidates)
         return Done(State.NARROWED, f"{known}; {why_over(facts)}", candidates, out_of_time=True)
     if ending is SearchEnding.NO_CHANGE:
         return Done(State.NARROWED, _no_change(facts, answer))
@@ -364,8 +367,8 @@ def _narrowed(facts: BisectState, standing: Standing, answer: SearchAnswer, like
             raise RuntimeError("git is asked what is left before it was shown anything")
         left = facts.commits(facts.answer(LeftInRange(facts.git.shown)))
         return Done(State.NARROWED, outside_paths(facts.scope.wanted.paths), left)
-    candidates = facts.commits(sha for sha, _ in standing.candidates)
-    skips = {search_range.shas[number] for number in standing.case.facts.untestable}
+    candidates = facts.commits(sha for sha, _ in search_state.candidates)
+    skips = {search_range.shas[number] for number in search_state.case.facts.untestable}
     skipped = tuple(one for one in candidates if one.sha in skips)
     if ending is SearchEnding.NOT_ONE_CHANGE:
         said = _not_one_change(answer)
@@ -386,8 +389,8 @@ def _no_change(facts: BisectState, answer: SearchAnswer) -> str:
     )
 
 
-def _outlook(standing: Standing) -> Outlook:
-    return Outlook(len(standing.candidates), standing.trials_left, standing.probability)
+def _outlook(search_state: SearchState) -> Outlook:
+    return Outlook(len(search_state.candidates), search_state.trials_left, search_state.probability)
 
 
 def _one_of(facts: BisectState, likeliest: Commit, answer: SearchAnswer, skipped: Sequence[Commit]) -> str:

@@ -53,7 +53,7 @@ _NO_HISTORY = "no repository says which of these commits came first (bisector im
 
 
 @dataclass(frozen=True)
-class Standing:
+class SearchState:
     """A case with its posterior."""
 
     case: Case

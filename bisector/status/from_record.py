@@ -28,7 +28,7 @@ from bisector.git.ranges import Range, SearchRange
 from bisector.git.repository import Repository
 from bisector.search.graph import Kernel
 from bisector.status.blocks import Blocks, result_of
-from bisector.status.conclusion import Standing, config_changes, ends_by_others, outcome_by_others, outside_paths
+from bisector.status.conclusion import SearchState, config_changes, ends_by_others, outcome_by_others, outside_paths
 from bisector.status.evidence import Case, Known
 from bisector.status.view import (
     BeliefView,
@@ -226,37 +226,37 @@ def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefVie
     """
     with suppress(BisectorError), _case(asked, judging, store) as found:
         if found is not None:
-            repository, standing = found[0], Standing(found[1])
-            other, its_probability = standing.without_suspects
-            shas, probabilities = zip(*standing.candidates, strict=True)
+            repository, search_state = found[0], SearchState(found[1])
+            other, its_probability = search_state.without_suspects
+            shas, probabilities = zip(*search_state.candidates, strict=True)
             belief = BeliefView(
                 likely=tuple(map(Likely, repository.commits(shas), probabilities)),
-                contradictions=standing.fit.contradictions,
-                expected_contradictions=standing.fit.expected,
-                one_change=standing.one_change,
-                confirmed=standing.confirmed,
+                contradictions=search_state.fit.contradictions,
+                expected_contradictions=search_state.fit.expected,
+                one_change=search_state.one_change,
+                confirmed=search_state.confirmed,
                 without_suspects=Likely(repository.commits([other])[0], its_probability),
                 suspects=judging.settings.bisect.suspects,
-                trials_left=standing.trials_left,
-                effect=_effect(repository, standing),
-                no_change=standing.no_change,
-                nothing=standing.belief.nothing,
+                trials_left=search_state.trials_left,
+                effect=_effect(repository, search_state),
+                no_change=search_state.no_change,
+                nothing=search_state.belief.nothing,
             )
-            return belief, standing.probability_new
+            return belief, search_state.probability_new
     return None, {}
 
 
-def _effect(repository: Repository, standing: Standing) -> EffectView | None:
+def _effect(repository: Repository, search_state: SearchState) -> EffectView | None:
     """The effect of the likeliest commit; None until kernels with and without it were read."""
-    found = standing.effect
+    found = search_state.effect
     if found is None or not all(found.counts):
         return None
     (commit, kernel), _ = found.sides
     without = "NEW with it reverted"
     if kernel is Kernel.COMMIT:
-        (parent,) = repository.commits([standing.case.commit_for(commit)])
+        (parent,) = repository.commits([search_state.case.commit_for(commit)])
         without = f"its parent {parent.short}"
-    of = standing.case.judging.objective
+    of = search_state.case.judging.objective
     rows = (tuple(of.value_of(one.score) for one in row if one.score is not None) for row in found.readings)
     return EffectView(without, of.factor(found.mean, found.half_width), *rows)
 

@@ -65,13 +65,13 @@ def test_what_was_cancelled_is_not_waited_for() -> None:
 
 def test_a_build_host_builds_nothing_where_the_disks_alone_are_asked_for() -> None:
     there = known(host="builder")
-    assert failures.for_builder(replace(there, scope=replace(GIT, aim=Aim.BASELINES))) == Wait()
+    assert failures.next_of_builder(replace(there, scope=replace(GIT, aim=Aim.BASELINES))) == Wait()
 
 
 def test_a_build_host_is_excluded_though_nobody_measures_yet() -> None:
     broken = (BROKEN,) * GIT.policy.attempts
     there = replace(known(host="builder", hosts=()), transient=replace(TRANSIENT, failures={"builder": broken}))
-    assert failures.for_builder(there) == ExcludeHost("builder", BROKEN)
+    assert failures.next_of_builder(there) == ExcludeHost("builder", BROKEN)
     excluded = replace(TRANSIENT, excluded={"builder": BROKEN}, idle=("builder",))
     assert step(replace(there, transient=excluded)) == Wait()
 

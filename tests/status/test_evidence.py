@@ -17,7 +17,7 @@ from bisector.git.ranges import SearchRange
 from bisector.search.graph import OLD_END, Kernel, RangeGraph
 from bisector.search.noise import EarlierSearches
 from bisector.search.step import CommitToRead
-from bisector.status.conclusion import Standing
+from bisector.status.conclusion import SearchState
 from bisector.status.evidence import Case, Known
 from bisector.storage.layer import FILLED
 from tests import fakes
@@ -93,7 +93,7 @@ def test_equal_kernels_share_their_readings_and_cannot_be_apart() -> None:
     assert one.facts.twins == ((6, 3),)
     assert [n for n in range(COUNT) if one.impossible[n]] == [4, 5, 6]
     assert one.commit_for(6) == "c3"
-    p = Standing(one).belief.p
+    p = SearchState(one).belief.p
     assert p[4:7].max() < 1e-6
     assert p[7] > 0.2
 
@@ -124,7 +124,7 @@ def changed(kind: Kind, sha: str, least: float, content: str = "", **more: objec
 def test_an_end_without_a_commit_tells_of_that_commit_alone() -> None:
     one = case(changed(Kind.REVERTED, "c4", fakes.SLOW_IOPS))
     assert shown(one) == [(4, Kernel.REVERTED, Verdict.OLD)]
-    assert Standing(one).belief.best == 4
+    assert SearchState(one).belief.best == 4
 
 
 def test_an_end_that_has_a_commits_kernel_is_that_commits_reading() -> None:
@@ -142,8 +142,8 @@ def test_ends_that_cannot_be_had() -> None:
 
 def test_noise_is_on_the_fast_side_whichever_that_is() -> None:
     """What misleads makes a run worse: nothing but the scores of the ends says which side that is."""
-    noise = Standing(case()).belief.noise
-    turned = Standing(case(ends=(fakes.FAST_IOPS, fakes.SLOW_IOPS))).belief.noise
+    noise = SearchState(case()).belief.noise
+    turned = SearchState(case(ends=(fakes.FAST_IOPS, fakes.SLOW_IOPS))).belief.noise
     assert noise.new_as_old > noise.old_as_new
     assert turned.old_as_new == pytest.approx(noise.new_as_old, rel=0.05)
     assert turned.new_as_old == pytest.approx(noise.old_as_new, rel=0.05)
@@ -158,7 +158,7 @@ def test_a_figure_between_the_levels_says_nothing_once_and_its_side_twice() -> N
     assert shown(once)[-1] == (4, Kernel.COMMIT, Verdict.MEASURED)
     assert shown(twice)[-2:] == [(4, Kernel.COMMIT, Verdict.OLD)] * 2
     assert all(reading.score is None for reading in twice.facts.readings if reading.commit == 4)
-    (levels,) = Standing(twice).belief.levels.values()
+    (levels,) = SearchState(twice).belief.levels.values()
     assert levels.new.centre == pytest.approx(math.log(fast), abs=0.02)  # neither is pulled towards it
 
 
@@ -166,18 +166,18 @@ def test_both_ends_tell_of_their_levels_each_time() -> None:
     one = case(trial(OLD, 1_200.0), trial(SHAS[-1], 3_500.0))
     assert [reading.commit for reading in one.facts.readings] == [OLD_END, COUNT - 1, OLD_END, COUNT - 1]
     assert all(reading.score is not None for reading in one.facts.readings)
-    levels = [next(iter(Standing(each).belief.levels.values())) for each in (case(), one)]
+    levels = [next(iter(SearchState(each).belief.levels.values())) for each in (case(), one)]
     assert levels[1].old.spread > levels[0].old.spread
 
 
 def test_earlier_runs_of_a_quiet_host_are_believed() -> None:
     quiet = case(known=Known(earlier=EarlierSearches(better=20, worse=20)))
-    assert Standing(quiet).belief.noise.new_as_old < Standing(case()).belief.noise.new_as_old / 2
+    assert SearchState(quiet).belief.noise.new_as_old < SearchState(case()).belief.noise.new_as_old / 2
 
 
 def test_earlier_searches_without_a_change_make_another_one_likelier() -> None:
     often = case(known=Known(earlier=EarlierSearches(searches=20, without_change=20)))
-    assert Standing(often).belief.nothing > 4 * Standing(case()).belief.nothing > 0
+    assert SearchState(often).belief.nothing > 4 * SearchState(case()).belief.nothing > 0
 
 
 def test_what_can_matter_and_who_is_suspected_weigh() -> None:
@@ -225,7 +225,7 @@ def test_a_build_takes_less_the_nearer_its_tree_is_and_nothing_for_a_kernel_that
 def test_a_kernel_that_needs_no_build_is_measured_before_one_that_tells_as_much() -> None:
     """Of ten commits in a row c4 and c5 halve them alike."""
     for kept in ("c3", "c4", "c5"):
-        step = Standing(case(known=Known(kept=frozenset((kept,))))).decision
+        step = SearchState(case(known=Known(kept=frozenset((kept,))))).decision
         assert isinstance(step, CommitToRead)
         assert SHAS[step.commit] == kept
 
