@@ -476,9 +476,9 @@ def test_what_several_hosts_gain_is_said(place: Place) -> None:
 
 @pytest.mark.rare
 def test_a_host_that_is_not_worth_its_calibration_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Among 16 commits there is nothing left for a sixth host to do."""
+    """Among 16 commits there is nothing left for an eighth host to do."""
     monkeypatch.setattr("bisector.plan.forecast.LEAST_FACTOR", 4.0)
-    assert "the last of 6 hosts is not worth its calibration: 5 take" in place.plan("--hosts", "6", *MANY)
+    assert "the last of 8 hosts is not worth its calibration: 7 take" in place.plan("--hosts", "8", *MANY)
     assert "not worth its calibration" not in place.plan("--hosts", "2")
 
 
