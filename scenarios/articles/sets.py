@@ -73,7 +73,7 @@ def runs(kernels: Kernels) -> tuple[Run, ...]:
 
 def fragments() -> tuple[str, ...]:
     """The flags that configure every kernel alike, for the disks with limits that the figures are scaled by."""
-    return ("--clock", "host", "--fragments-only", *_each("--fragment", *FRAGMENTS))
+    return ("--set", "machine.clock=host", "--fragments-only", *_each("--fragment", *FRAGMENTS))
 
 
 def _stacks(kernels: Kernels) -> Run:

@@ -53,3 +53,7 @@ def test_a_machine_with_one_kernel_compares_it_alone() -> None:
     words = of[sets.KERNELS].words
     assert words[1:3] == (KERNELS.slow_cache, KERNELS.newest)
     assert "" not in words
+
+
+def test_a_kernel_is_built_by_words_that_the_command_has() -> None:
+    assert cli.parsed(["kernel", "build", "v6.1", *sets.fragments()]).commit == "v6.1"
