@@ -18,6 +18,7 @@ from bisector.core.subject import Kernel
 from bisector.core.verdict import State
 from bisector.doctor import checks
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
+from bisector.fleet import hosts, status
 from bisector.git.bisect import check_terms
 from bisector.git.repository import Repository
 from bisector.git.source_tree import release, remove_leftovers
@@ -106,8 +107,6 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def _hosts(arguments: argparse.Namespace) -> int:
     """Make the same checks on every host of a fleet, with the settings that are effective here."""
-    from bisector.fleet import hosts, status  # noqa: PLC0415 - only fleets need it
-
     if arguments.run_dir is not None:
         raise UserError("--run-dir is a place on this machine, and --hosts looks at others", "leave one of them out")
     listed = hosts.load(arguments.hosts)

@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from bisector.config import options as configfile
+from bisector.config import options
 from bisector.core.errors import InfraError, UserError
 from bisector.core.printable import clean
 from bisector.host import packages, process
@@ -122,7 +122,7 @@ def load(path: Path | str) -> Hosts:
     path = Path(path)
     if not path.exists():
         raise UserError(f"there is no file {path}", "docs/fleet.md has an example; or name it: --hosts FILE")
-    table = configfile.read(path)
+    table = options.read(path)
     listed = _convert(path, "", table, _HostsFile)
     hosts = tuple(_host(path, name, row) for name, row in listed.hosts.items())
     if not hosts:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from bisector.config import options as configfile
+from bisector.config import options
 from bisector.core import examination, json_document
 from bisector.core.errors import BisectorError, Finding, Grade, InfraError, UserError
 from bisector.core.events import StageStarted
@@ -225,7 +225,7 @@ def _findings(host: Host, settings: Mapping[str, object]) -> Iterator[Finding]:
 def _examined(host: Host, settings: Mapping[str, object]) -> Examination:
     """What a host's doctor finds with these settings and the host's disks, without the host's configuration files."""
     disks = {f"storage.{name}.path": path for name, path in host.disks.items()}
-    given = configfile.write({**settings, **disks})
+    given = options.write({**settings, **disks})
     words = ("doctor", "--json", "--config", "/dev/stdin")
     answer = hosts.asked(host, *words, within_s=_DOCTOR_S, stdin=given)
     try:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bisector.config import Settings, options
-from bisector.config import options as configfile
 from bisector.config.option_table import by_key
 from bisector.config.options import Given
 from bisector.core import resources, setting
@@ -136,7 +135,7 @@ _JOB: Mapping[str, _Field] = {
 
 def load(path: Path) -> NightPlan:
     """Read the plan from a file; raises :class:`UserError` that names file, job and key."""
-    table = configfile.read(path)
+    table = options.read(path)
     raw_jobs = table.pop("job", [])
     if not isinstance(raw_jobs, list) or not raw_jobs or not all(isinstance(one, dict) for one in raw_jobs):
         raise UserError(f"{path}: there is no job in it", "write one [[job]] or several; `bisector nightly --help`")
@@ -165,7 +164,7 @@ def _fields(fields: Mapping[str, _Field], table: Mapping[str, object], where: st
         try:
             values[key] = setting.read(field.kind, raw, base)
         except Unfit as error:
-            shown, expected = configfile.literal(raw), setting.expected(field.kind)
+            shown, expected = options.literal(raw), setting.expected(field.kind)
             raise UserError(f"{where}: {key} = {shown}: expected {expected}") from error
     return values
 
@@ -173,8 +172,8 @@ def _fields(fields: Mapping[str, _Field], table: Mapping[str, object], where: st
 def _given(table: object, where: str, base: Path) -> Iterator[tuple[str, Given]]:
     if not isinstance(table, dict):
         raise UserError(f"{where}: settings is a table, of the keys of bisector.toml")
-    known = frozenset(by_key(key for key, _ in configfile.flatten(table, frozenset())))
-    for key, raw in configfile.flatten(table, known):
+    known = frozenset(by_key(key for key, _ in options.flatten(table, frozenset())))
+    for key, raw in options.flatten(table, known):
         if key in _DECIDED:
             raise UserError(f"{where}: {key} is decided each night", f"say which changes are wanted: {_DECIDED[key]}")
         yield key, Given(raw, where, base)
