@@ -13,13 +13,16 @@ from scenarios.demo.commits import EDITS, Entry, digest, load_entries
 from scenarios.demo.fast_import import on_top
 from scenarios.demo.history import History
 from scenarios.demo.repository import Repository, borrowing
-from scenarios.demo.run import SOURCES, history_of, number, tarballs
+from scenarios.demo.run import SOURCES, history_of, number, tarballs, version
 
 OWN_EDITS = Path(__file__).parent / "edits.toml"
 SLOW_CACHE, SLOW_SUBMIT, WORKER = "slow-cache", "slow-submit", "submit-in-worker"
 # Tags of commits on top of the newest kernel, and the keys of their edits: that of the demonstration which keeps a full
 # dm-cache from taking anything in, and two of which the second is on top of the first.
 _BRANCHES = ({SLOW_CACHE: "spoil"}, {SLOW_SUBMIT: "waits", WORKER: "worker"})
+# Before e03ad4ee2783 ("iov_iter: convert import_single_range() to ITER_UBUF", v6.4) each request has its iovec on the
+# stack of io_submit(2), and the edit leaves none of those to a worker.
+_WORKS_SINCE = (6, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ class Kernels:
 
     ``newest`` is the distribution's newest kernel, ``older`` another one, which a machine need not have; ``slow_cache``
     is the newest with the demonstration's edit of dm-cache, ``slow_submit`` with one that makes submissions wait.
-    ``patch`` goes on top of that, and ``patched`` has it.
+    ``patch`` goes on top of that, and ``patched`` has it; ``no_patch`` says why it has no effect on these sources, and
+    is empty where it has one.
     """
 
     repo: Path
@@ -39,6 +43,7 @@ class Kernels:
     patched: str
     patch: Path
     demo: History
+    no_patch: str = ""
 
     @property
     def built(self) -> tuple[str, ...]:
@@ -65,7 +70,9 @@ def make(home: Path, work: Path, sources: Path = SOURCES) -> Kernels:
     work.mkdir(parents=True, exist_ok=True)
     slow_submit, patched = f"{name}-{SLOW_SUBMIT}", f"{name}-{WORKER}"
     patch.write_bytes(repo.output("diff", "--no-color", "--no-ext-diff", slow_submit, patched))
-    return Kernels(repo.path, name, older, f"{name}-{SLOW_CACHE}", slow_submit, patched, patch, demo)
+    works = version(newest) >= _WORKS_SINCE
+    no_patch = "" if works else f"the patch has an effect on Linux 6.4 and later alone, and the newest source is {name}"
+    return Kernels(repo.path, name, older, f"{name}-{SLOW_CACHE}", slow_submit, patched, patch, demo, no_patch)
 
 
 def _made(home: Path, lenders: Mapping[str, Path]) -> Repository:

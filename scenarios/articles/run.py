@@ -7,6 +7,7 @@ status is 0 when everything ran, whatever held; 1 when something could not be me
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,15 @@ def again(desk: Desk, made: kernels.Kernels, only: Sequence[str] = (), *, measur
         desk.build(made)
     failed = {name: status for name, status in desk.each(left).items() if status}
     measured = desk.measured(runs, about, failed)
+    absent = {sets.SUBMIT: made.no_patch} if made.no_patch else {}
     spent = {run.name: desk.spent(run) for run in runs}
-    shown = page(about, runs, measured, spent, Clock(desk.work / "builds.times", None).total_s())
+    shown = page(
+        about,
+        runs,
+        replace(measured, missing={**measured.missing, **absent}),
+        spent,
+        Clock(desk.work / "builds.times", None).total_s(),
+    )
     write(desk.work / "articles.md", markdown(shown))
     write(desk.work / "articles.html", html(shown))
     desk.say(shown.title)

@@ -60,13 +60,13 @@ class Run(kept_runs.Run):
 
 
 def runs(kernels: Kernels) -> tuple[Run, ...]:
-    """All runs, in the order in which they are run."""
+    """All runs that say something on these sources, in the order in which they are run."""
     return (
         _stacks(kernels),
         _grep(kernels),
         _kernels(kernels),
         _bisect(kernels),
-        _submit(kernels),
+        *(() if kernels.no_patch else (_submit(kernels),)),
         _cloud(kernels),
     )
 

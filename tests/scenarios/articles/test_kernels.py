@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.articles import kernels
+from scenarios.articles import kernels, sets
 from scenarios.articles.kernels import OWN_EDITS, Kernels
 from scenarios.demo.commits import load_entries
 from tests.scenarios.demo.test_history import POLICY, git, pack, tree
@@ -72,3 +72,10 @@ def test_one_tarball_is_enough(tmp_path: Path) -> None:
     made = kernels.make(tmp_path / "demo", tmp_path / "work", sources(tmp_path / "src", "6.12"))
     assert (made.newest, made.older) == ("v6.12", "")
     assert made.built == ("v6.12", made.slow_cache, made.slow_submit, made.patched)
+    assert not made.no_patch
+
+
+def test_sources_on_which_the_patch_has_no_effect_say_so(tmp_path: Path) -> None:
+    made = kernels.make(tmp_path / "demo", tmp_path / "work", sources(tmp_path / "src", "6.1"))
+    assert made.no_patch.endswith("the newest source is v6.1")
+    assert sets.SUBMIT not in {run.name for run in sets.runs(made)}

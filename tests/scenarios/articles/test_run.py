@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,16 @@ def test_killed_it_goes_on(desk: Desk) -> None:
     ]  # fmt: skip
     times = json.loads(next(desk.work.glob(f"{sets.GREP}-*.times")).read_text(encoding="utf-8"))
     assert [len(attempt) for attempt in times] == [2, 2]
+
+
+def test_a_patch_without_an_effect_is_not_measured(desk: Desk) -> None:
+    assert again(desk, replace(KERNELS, no_patch="the patch has no effect")) == 0
+    assert f"compare {sets.SUBMIT}" not in log(desk)
+    page = text(desk)
+    assert row(page, "On a RAM disk, submitting")[4:] == [
+        "not shown",
+        "read.slat.mean, RAM disk, before the patch: the patch has no effect.",
+    ]
 
 
 def row(page: str, sentence: str) -> list[str]:
