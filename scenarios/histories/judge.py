@@ -15,11 +15,16 @@ Status = Mapping[str, Any]
 
 
 class Word(StrEnum):
-    """How an answer is: narrowed is a set of commits that has the right one; missing has not ended."""
+    """How an answer is.
+
+    Narrowed is a set of commits that has the right one. A run without an answer ended and said that it cannot tell; a
+    missing one has not ended.
+    """
 
     RIGHT = "right"
     NARROWED = "narrowed"
     WRONG = "wrong"
+    WITHOUT = "without an answer"
     MISSING = "missing"
 
 
@@ -77,7 +82,7 @@ def _failed(made: Made, status: Status) -> Judged:
     """The ends were not told apart; right where they are known to be the same, and nothing is planted."""
     if _SAME in status["message"]:
         return _unchanged(made, status, "the ends do not differ")
-    return Judged(Word.WRONG, "no answer", str(status["message"]))
+    return Judged(Word.WITHOUT, "", str(status["message"]))
 
 
 def _unchanged(made: Made, status: Status, answer: str) -> Judged:

@@ -1,7 +1,7 @@
 """``make histories``: ten histories with known changes, drawn from a seed, each bisected; a table of what came of it.
 
 Each run has a directory of its own. What has ended is not run again, and what was killed is gone on with. The exit
-status is 0 when every answer is right or narrowed; 1 when one is wrong or missing; 130 when it was interrupted.
+status is 0 when every answer is right or narrowed; 1 when one is not; 130 when it was interrupted.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def bisected(desk: Desk, histories: Histories, seed: int, only: Sequence[str] = 
     desk.say(f"the table is {desk.work / 'histories.md'}")
     if INTERRUPTED in statuses.values():
         return INTERRUPTED
-    return _FALSE if any(row.judged.word in (Word.WRONG, Word.MISSING) for row in rows) else 0
+    return 0 if all(row.judged.word in (Word.RIGHT, Word.NARROWED) for row in rows) else _FALSE
 
 
 def _budget(desk: Desk, asked: Sequence[Run], run: Run) -> tuple[str, str]:
