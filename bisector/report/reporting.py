@@ -108,7 +108,7 @@ def _order(row: PlacedTrial) -> tuple[bool, int, str, int]:
 def workload_of(settings: Settings, run_dir: Path) -> JobFile:
     """The job with its text: the workload's recipe, bisector's own job file, or the copy in the run directory."""
     workload = settings.workload
-    variables = workload.workload.variables()
+    variables = tuple(workload.workload.variables().items())
     if (recipe := workload.workload.recipe()) is not None:
         return JobFile(workload.kind, recipe, variables)
     job = next(iter(workload.inputs.values()), None)

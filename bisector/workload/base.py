@@ -423,9 +423,9 @@ class Workload(ABC):
         """The files that are taken from a repository before the first trial; None if it needs none."""
         return None
 
-    def variables(self) -> tuple[tuple[str, str], ...]:
+    def variables(self) -> Mapping[str, str]:
         """The values of the variables in its input, for a mail that lets others run it again."""
-        return ()
+        return {}
 
     def doubts(self) -> Iterator[tuple[str, str]]:
         """Yield settings that are probably a mistake: a sentence, and what to type instead."""

@@ -48,7 +48,6 @@ from bisector.workload.base import (
     watched,
 )
 from bisector.workload.fio import checks, job_file, output
-from bisector.workload.fio.checks import spans
 
 MOST_FILES = 256
 # Lists the current directory, without hidden files, which are bisector's own.
@@ -96,12 +95,19 @@ def _job_file(raw: object, base: Path | None) -> Path:
     return resources.job(raw) if is_own else given
 
 
-# The settings, laid out as a table.
-# fmt: off
 @dataclass(frozen=True, slots=True)
-class FioSettings:
-    """The settings of fio: the job file, the size of each of its files, and the length of a run."""
+class Fio(Workload):
+    """The jobs of a job file, run by fio(1); the settings are the file, the size of each of its files, and the time."""
 
+    name = "fio"
+    chosen_by = "workload.job"
+    shared = (
+        *("elapsed", SETTLED_AFTER, f"{SYNCS}.mean", f"{SYNCS}.max", "cpu.user", "cpu.system"),
+        *("cpu.context_switches", "cpu.major_faults", *PER_IO),
+    )
+
+    # The settings, laid out as a table.
+    # fmt: off
     job: Annotated[Path, Form("a path", _job_file), Option(
         "workload.job", "partial.fio", "fio job file", flag="--job", metavar="FILE")]
     file_bytes: Annotated[Size, Meta(ge=4096), Option(
@@ -111,6 +117,198 @@ class FioSettings:
     runtime_s: Annotated[WholeSeconds, Meta(ge=1), Option(
         "workload.runtime", "40s", "length of a run, seconds", "15min", flag="--runtime", metavar="DURATION")]
     # fmt: on
+
+    @property
+    def _text(self) -> str:
+        return job_file.read(self.job)
+
+    @property
+    def _jobs(self) -> tuple[job_file.FioJob, ...]:
+        return job_file.jobs(self._text)
+
+    def run(self, site: RunSite) -> Run:
+        """Run the job file once with cold page caches, in its own directory; JSON and logs go into ``site.logs``.
+
+        The run ends as soon as ``site.stop`` is met, which the record says. A run of a job with a ramp_time, of jobs
+        that do not all last the whole run, or of more than :data:`MOST_STEERED_JOBS` processes, is never stopped early.
+
+        A seed appears in the job file that is kept with the run, and among the global options in fio's JSON.
+
+        With ``site.keep_files`` the blocks of its files stay allocated after the job has unlinked them. Otherwise ext4
+        would give the next run the very same blocks, which are in the cache: it would measure a warm cache, not a full
+        one. A further round gets these files again, so that it goes on to fill the cache with their blocks and needs no
+        more room. Raises :class:`UserError` for an error in the job file, a guest without fio and files that do not
+        fit, :class:`KernelFault` if I/O fails, and :class:`InfraError` if the output cannot be read.
+        """
+        shell, deadline = site.shell, Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
+        site.logs.mkdir(parents=True, exist_ok=True)
+        job = self._text
+        if site.seed is not None:
+            job = job_file.seeded(job, site.seed)
+            (site.logs / _JOB).write_text(job, encoding="utf-8")
+        sections = job_file.jobs(job)
+        told = sum(len(one.processes) for one in sections)
+        apart = set(checks.spans(sections, self.variables())) - {(0.0, float(self.runtime_s))}
+        # During a ramp_time fio's status includes I/O that is missing from its final figures.
+        has_ramp = any("ramp_time" in one.options for one in sections)
+        stop = None if apart or has_ramp or told > MOST_STEERED_JOBS else site.stop
+        steps = (
+            Step(f"rm -rf {_OUTPUTS} && mkdir {_OUTPUTS}", guest_disk),
+            Step("sync && echo 3 > /proc/sys/vm/drop_caches", kernel_fault_in_run),
+        )
+        run_steps(shell, steps, deadline.remaining_s)
+        shell.put(job, f"{_OUTPUTS}/{_JOB}")
+        kill = f"kill -INT $(cat {_OUTPUTS}/{_PID})"
+        watch = FioWatch(site.name, site.on_sample, stop, partial(shell.run, kill, _INTERRUPT_DEADLINE_S))
+        ran = watched(site, _command(self, site, stop), watch.hear, deadline)
+        jobs = _job_figures(site, ran.finished, watch, self)
+        # If a job is missing, the slowest of the others need not be the slowest of all.
+        lacking = [one for one in job_file.directions(job) if all(job.direction != one for job in jobs)]
+        if lacking:
+            raise fault(f"fio's output has no figures of a job that {lacking[0]}s", *watch.tail)
+        if (reported := len({job.name for job in jobs})) < told:
+            raise fault(f"fio's output has figures of {reported} jobs, and {told} were started", *watch.tail)
+        # fio may have ended by itself before the interrupt.
+        stopped = watch.stop if ran.finished.exit_status else None
+        if job_file.logs_means(job):
+            # NumPy takes most of a second to load, and reading the settings imports this module.
+            from bisector.workload.fio import logs  # noqa: PLC0415
+
+            texts = logs.read_logs(site.logs)
+            jobs = logs.with_steady_parts(jobs, texts, self.runtime_s, stopped=stopped is not None)
+        return ran.run(jobs, stopped=stopped, tail=tuple(watch.tail))
+
+    def length_s(self) -> float:
+        """The runtime in the settings, which the job file gets as a variable."""
+        return float(self.runtime_s)
+
+    def deciding(self) -> DefaultObjective:
+        """The metric that a comment of the job file names; the default if there is no such comment, or no file."""
+        try:
+            text = self._text
+        except UserError:
+            return DefaultObjective()  # the next reader of the file reports this
+        try:
+            named = job_file.deciding(text)
+        except UserError as error:
+            raise UserError(f"workload.job: {self.job}: {error}", error.hint) from error
+        return DefaultObjective() if named is None else DefaultObjective(named, f"job {self.job.name}")
+
+    def are_split(self) -> bool:
+        """Whether its jobs leave logs that a run can be split by; false if the file cannot be read."""
+        try:
+            return job_file.logs_means(self._text)
+        except UserError:
+            return False
+
+    def sized(self, profile: str, fill_bytes: int) -> Self:
+        """Its settings, with a size of files if they have none: the usual one, or more to write ``fill_bytes``.
+
+        If the job file cannot be read, it is the usual size.
+        """
+        if self.file_bytes:
+            return self
+        size = _USUAL_BYTES[profile]
+        try:
+            made = replace(self, file_bytes=size).files()
+        except UserError:  # the next reader of the file reports this
+            return replace(self, file_bytes=size)
+        if made.setting and made.total_bytes < fill_bytes:
+            size = math.ceil(fill_bytes * made.share / _MIB) * _MIB
+        return replace(self, file_bytes=size)
+
+    def unseeded(self) -> tuple[str, ...]:
+        """A sentence for each job that sets its own seed; raises :class:`UserError`."""
+        return tuple(
+            f"job {name} does not follow the seed of a run: it has a randseed, randrepeat or allrandrepeat of its own"
+            for name in job_file.own_seeds(self._text)
+        )
+
+    def repeats_itself(self) -> bool:
+        """Whether each job has randrepeat, which is on by default (fio(1)), or names a seed.
+
+        Raises :class:`UserError`.
+        """
+        return all(job.is_on("randrepeat", default=True) or "randseed" in job.options for job in self._jobs)
+
+    def files(self) -> Files:
+        """The files that the jobs lay out; raises :class:`UserError` if the job file cannot be read or has no job."""
+        found = self._jobs
+        if not found:
+            raise UserError(f"the fio job file {self.job} has no job: no [section] beside [global]")
+        return checks.files_of(found, self.variables())
+
+    def inputs(self) -> Mapping[str, Path]:
+        """The job file."""
+        return {"job": self.job}
+
+    def testcase(self, text: str) -> str:
+        """The kinds of I/O of its jobs, each once."""
+        kinds_of_io = dict.fromkeys(job.options.get("rw", "read") for job in job_file.jobs(text))
+        return f"{self.name} {','.join(kinds_of_io) or self.label()}"
+
+    def variables(self) -> Mapping[str, str]:
+        """The variables of the job file, without the directory."""
+        return {"FILE_SIZE": str(self.file_bytes), "RUNTIME": str(self.runtime_s)}
+
+    def features(self) -> Iterator[Feature]:
+        """Yield io_uring if a job uses it: older kernels lack its system calls."""
+        line = next((job.lines["ioengine"] for job in self._jobs if job.options.get("ioengine") == "io_uring"), None)
+        if line is not None:
+            since = Since("v5.1", "include/uapi/linux/io_uring.h", "io_uring_params")
+            yield Feature(f"io_uring ({line})", since, ("the ioengine of workload.job, such as to libaio",))
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield a job file that cannot be read, starts no job, or has jobs that cannot run on any stack."""
+        try:
+            yield from _problems(("workload.job",), checks.objections(self._text))
+            _ = [job.processes for job in self._jobs]
+        except UserError as error:
+            yield Problem(("workload.job",), str(error))
+
+    def problems_of_length(self, objective: Objective) -> Iterator[Problem]:
+        """Yield the jobs that do not last as long as a run is asked to."""
+        yield from _problems(("workload.job",), checks.lasting(self._text, objective, self.variables()))
+
+    def problems_on_stack(self, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
+        """Yield what does not suit the stack or, in the built image, what the fio of Debian 12 does not take."""
+        text = self._text
+        found = checks.unfit_for_device(text, device_runs) if device_runs else checks.unfit_for_files(text)
+        yield from _problems(("workload.job", "storage.stack"), found)
+        if built_image:
+            yield from _problems(("workload.job",), checks.untaken(text, self.variables()))
+
+    def check(self, objective: Objective, locally: Locally) -> None:
+        """Raise :class:`UserError` for a job file whose figures would not mean what they are taken for.
+
+        Also for jobs that cannot have the metric that decides, and for logs that could not be fetched after the run.
+        """
+        if not objective.io_direction and not objective.metric.startswith(SYNCS):
+            self.check_named(objective)
+        text, where = self._text, f"workload.job: {self.job}"
+        unfit = checks.told(checks.objections(text)) or job_file.lacks(text, objective)
+        if unfit is None and is_of_split(objective.metric) and not job_file.logs_means(text):
+            why = f"no run has {objective.metric}: not each job leaves a log of the means of its IOPS"
+            unfit = why, "write_iops_log=NAME and log_avg_msec=500 in each job, or --part whole"
+        if unfit is not None:
+            why, advice = unfit
+            raise UserError(f"{where}: {why}", advice)
+        # Otherwise such logs would not be fetched after hours of work, and the kernel would be blamed.
+        names = job_file.log_names(text)
+        if len(names) >= MOST_FILES:  # fio.json is one, too
+            raise UserError(
+                f"{where}: fio would leave {len(names):,} logs, one of each kind for each process, and at most "
+                f"{MOST_FILES - 1} are fetched",
+                "make numjobs smaller, or leave out write_bw_log, write_lat_log and write_hist_log: nothing reads them",
+            )
+        if unnamed := [name for name in names if not may_be_called(name)]:
+            hint = f"name the job, or its log (write_iops_log=NAME), with {FILE_NAMES}"
+            raise UserError(f"{where}: fio would leave a log called {unnamed[0]!r}", hint)
+
+
+def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Iterator[Problem]:
+    if (said := checks.told(found)) is not None:
+        yield Problem(keys, *said)
 
 
 # One run in the guest
@@ -171,7 +369,7 @@ class FioWatch:
     def hear(self, line: str) -> None:
         """Take one line of fio's standard error."""
         if (shown := output.parse_status_line(line)) is not None:
-            self._sample(*shown)
+            self.on_sample(LiveSample(self.run, shown[0], Unit.IOPS, shown[1]))
         elif self.rule is not None and line[:1] in ("", " ", "{", "}"):
             if line == "{" or len(self._status) >= _MOST_LINES:
                 self._status = []
@@ -183,9 +381,6 @@ class FioWatch:
                 self._status = []
         elif line.strip():
             self.tail = [*self.tail, line.strip()][-_TAIL_LINES:]
-
-    def _sample(self, iops: float, done_share: float) -> None:
-        self.on_sample(LiveSample(self.run, iops, Unit.IOPS, done_share))
 
     def _steer(self, rule: StopCondition, figures: Sequence[JobFigures]) -> None:
         """Show the IOPS of all jobs since the last status, in the direction that decides; end the run once clear."""
@@ -202,67 +397,13 @@ class FioWatch:
         if self.stop is not None:
             return
         done_s = min((job.at_s[-1] for job in jobs if job.at_s), default=0.0)
-        self._sample(iops, min(done_s / rule.runtime_s, 1.0))
+        self.on_sample(LiveSample(self.run, iops, Unit.IOPS, min(done_s / rule.runtime_s, 1.0)))
         self.stop = rule.met_by(jobs)
         if self.stop is not None:
             self.interrupt()
 
 
-def run_once(settings: FioSettings, site: RunSite) -> Run:
-    """Run the job file once with cold page caches, in its own directory; JSON and logs go into ``site.logs``.
-
-    The run ends as soon as ``site.stop`` is met, which the record says. A run of a job with a ramp_time, of jobs that
-    do not all last the whole run, or of more than :data:`MOST_STEERED_JOBS` processes, is never stopped early.
-
-    A seed appears in the job file that is kept with the run, and among the global options in fio's JSON.
-
-    With ``site.keep_files`` the blocks of its files stay allocated after the job has unlinked them. Otherwise ext4
-    would give the next run the very same blocks, which are in the cache: it would measure a warm cache, not a full one.
-    A further round gets these files again, so that it goes on to fill the cache with their blocks and needs no more
-    room. Raises :class:`UserError` for an error in the job file, a guest without fio and files that do not fit,
-    :class:`KernelFault` if I/O fails, and :class:`InfraError` if the output cannot be read.
-    """
-    shell, deadline = site.shell, Deadline(f"the end of the {run_words(site.name)}", site.deadline_s)
-    site.logs.mkdir(parents=True, exist_ok=True)
-    job = job_file.read(settings.job)
-    if site.seed is not None:
-        job = job_file.seeded(job, site.seed)
-        (site.logs / _JOB).write_text(job, encoding="utf-8")
-    sections = job_file.jobs(job)
-    told = sum(len(one.processes) for one in sections)
-    variables = {"FILE_SIZE": str(settings.file_bytes), "RUNTIME": str(settings.runtime_s)}
-    apart = set(spans(sections, variables)) - {(0.0, float(settings.runtime_s))}
-    # During a ramp_time fio's status includes I/O that is missing from its final figures.
-    has_ramp = any("ramp_time" in one.options for one in sections)
-    stop = None if apart or has_ramp or told > MOST_STEERED_JOBS else site.stop
-    steps = (
-        Step(f"rm -rf {_OUTPUTS} && mkdir {_OUTPUTS}", guest_disk),
-        Step("sync && echo 3 > /proc/sys/vm/drop_caches", kernel_fault_in_run),
-    )
-    run_steps(shell, steps, deadline.remaining_s)
-    shell.put(job, f"{_OUTPUTS}/{_JOB}")
-    kill = f"kill -INT $(cat {_OUTPUTS}/{_PID})"
-    watch = FioWatch(site.name, site.on_sample, stop, partial(shell.run, kill, _INTERRUPT_DEADLINE_S))
-    ran = watched(site, _command(settings, site, stop), watch.hear, deadline)
-    jobs = _job_figures(site, ran.finished, watch, settings)
-    # If a job is missing, the slowest of the others need not be the slowest of all.
-    lacking = [one for one in job_file.directions(job) if all(job.direction != one for job in jobs)]
-    if lacking:
-        raise fault(f"fio's output has no figures of a job that {lacking[0]}s", *watch.tail)
-    if (reported := len({job.name for job in jobs})) < told:
-        raise fault(f"fio's output has figures of {reported} jobs, and {told} were started", *watch.tail)
-    # fio may have ended by itself before the interrupt.
-    stopped = watch.stop if ran.finished.exit_status else None
-    if job_file.logs_means(job):
-        # NumPy takes most of a second to load, and reading the settings imports this module.
-        from bisector.workload.fio import logs  # noqa: PLC0415
-
-        texts = logs.read_logs(site.logs)
-        jobs = logs.with_steady_parts(jobs, texts, settings.runtime_s, stopped=stopped is not None)
-    return ran.run(jobs, stopped=stopped, tail=tuple(watch.tail))
-
-
-def _command(settings: FioSettings, site: RunSite, stop: StopCondition | None) -> str:
+def _command(settings: Fio, site: RunSite, stop: StopCondition | None) -> str:
     """Shell text that runs fio between two readings of the guest's clock, and lists the files that it left."""
     mountpoint, device = site.stack.mountpoint, site.stack.device
     directory, kept = f"{mountpoint}/{site.name}", f"{mountpoint}/.kept/{phase_name(site.name)}"
@@ -299,19 +440,16 @@ def steered_command(variables: str, argv: Sequence[str], json_file: str) -> str:
     return f"{{ {variables} {start}; echo $? > {_EXIT}; }} | tee {json_file} >&2; read -r status < {_EXIT}"
 
 
-def _variables(settings: FioSettings, directory: str, device: str = "device", offset: int = 0) -> str:
+def _variables(settings: Fio, directory: str, device: str = "device", offset: int = 0) -> str:
     """The variables that job files may use, for fio's own ``${NAME}`` expansion, which takes no empty value.
 
     On a stack with a file system ``device`` is the name of a file in the directory.
     """
-    sizes = {"FILE_SIZE": settings.file_bytes, "RUNTIME": settings.runtime_s}
-    places = {"DIRECTORY": directory, "DEVICE": device, "OFFSET": offset}
-    return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in {**sizes, **places}.items())
+    places = {"DIRECTORY": directory, "DEVICE": device, "OFFSET": str(offset)}
+    return " ".join(f"{name}={shlex.quote(value)}" for name, value in {**settings.variables(), **places}.items())
 
 
-def _job_figures(
-    site: RunSite, finished: CommandResult, watch: FioWatch, settings: FioSettings
-) -> tuple[JobFigures, ...]:
+def _job_figures(site: RunSite, finished: CommandResult, watch: FioWatch, settings: Fio) -> tuple[JobFigures, ...]:
     """Fetch and read the files that fio left; fio's own errors are reported before unreadable output."""
     shell, json_file, tail = site.shell, site.logs / _JSON, watch.tail
     _fetch_files(shell, finished.stdout, site.logs)
@@ -350,7 +488,7 @@ def _job_figures(
     return jobs
 
 
-def _not_started(shell: Shell, watch: FioWatch, settings: FioSettings) -> UserError | None:
+def _not_started(shell: Shell, watch: FioWatch, settings: Fio) -> UserError | None:
     """Why fio left no figures; the guest is asked only now, so that a good run needs no round trip for it.
 
     Raises :class:`UserError` if the guest has no fio, or if fio refuses the job file. fio looks for its I/O engine only
@@ -366,162 +504,3 @@ def _not_started(shell: Shell, watch: FioWatch, settings: FioSettings) -> UserEr
     run_steps(shell, steps, _PARSE_DEADLINE_S)
     why_no_engine = any(line.startswith("fio: engine ") and line.endswith(" not loadable") for line in watch.tail)
     return refused("\n".join(watch.tail)) if why_no_engine else None
-
-
-# The workload, and the checks of its job file
-
-
-@dataclass(frozen=True, slots=True)
-class Fio(FioSettings, Workload):
-    """The jobs of a job file, run by fio(1)."""
-
-    name = "fio"
-    chosen_by = "workload.job"
-    shared = (
-        *("elapsed", SETTLED_AFTER, f"{SYNCS}.mean", f"{SYNCS}.max", "cpu.user", "cpu.system"),
-        *("cpu.context_switches", "cpu.major_faults", *PER_IO),
-    )
-
-    def run(self, site: RunSite) -> Run:
-        """Run fio once; see :func:`run_once`."""
-        return run_once(self, site)
-
-    def length_s(self) -> float:
-        """The runtime in the settings, which the job file gets as a variable."""
-        return float(self.runtime_s)
-
-    def deciding(self) -> DefaultObjective:
-        """The metric that a comment of the job file names; the default if there is no such comment, or no file."""
-        try:
-            text = job_file.read(self.job)
-        except UserError:
-            return DefaultObjective()  # the next reader of the file reports this
-        try:
-            named = job_file.deciding(text)
-        except UserError as error:
-            raise UserError(f"workload.job: {self.job}: {error}", error.hint) from error
-        return DefaultObjective() if named is None else DefaultObjective(named, f"job {self.job.name}")
-
-    def are_split(self) -> bool:
-        """Whether its jobs leave logs that a run can be split by; false if the file cannot be read."""
-        try:
-            return job_file.logs_means(job_file.read(self.job))
-        except UserError:
-            return False
-
-    def sized(self, profile: str, fill_bytes: int) -> Self:
-        """Its settings, with a size of files if they have none: the usual one, or more to write ``fill_bytes``.
-
-        If the job file cannot be read, it is the usual size.
-        """
-        if self.file_bytes:
-            return self
-        size = _USUAL_BYTES[profile]
-        try:
-            made = replace(self, file_bytes=size).files()
-        except UserError:  # the next reader of the file reports this
-            return replace(self, file_bytes=size)
-        if made.setting and made.total_bytes < fill_bytes:
-            size = math.ceil(fill_bytes * made.share / _MIB) * _MIB
-        return replace(self, file_bytes=size)
-
-    def unseeded(self) -> tuple[str, ...]:
-        """A sentence for each job that sets its own seed; raises :class:`UserError`."""
-        return tuple(
-            f"job {name} does not follow the seed of a run: it has a randseed, randrepeat or allrandrepeat of its own"
-            for name in job_file.own_seeds(job_file.read(self.job))
-        )
-
-    def repeats_itself(self) -> bool:
-        """Whether each job has randrepeat, which is on by default (fio(1)), or names a seed.
-
-        Raises :class:`UserError`.
-        """
-        return all(job.is_on("randrepeat", default=True) or "randseed" in job.options for job in _jobs(self))
-
-    def files(self) -> Files:
-        """The files that the jobs lay out; raises :class:`UserError` if the job file cannot be read or has no job."""
-        found = _jobs(self)
-        if not found:
-            raise UserError(f"the fio job file {self.job} has no job: no [section] beside [global]")
-        return checks.files_of(found, dict(self.variables()))
-
-    def inputs(self) -> Mapping[str, Path]:
-        """The job file."""
-        return {"job": self.job}
-
-    def testcase(self, text: str) -> str:
-        """The kinds of I/O of its jobs, each once."""
-        kinds_of_io = dict.fromkeys(job.options.get("rw", "read") for job in job_file.jobs(text))
-        return f"{self.name} {','.join(kinds_of_io) or self.label()}"
-
-    def variables(self) -> tuple[tuple[str, str], ...]:
-        """The variables of the job file, without the directory."""
-        return (("FILE_SIZE", str(self.file_bytes)), ("RUNTIME", str(self.runtime_s)))
-
-    def features(self) -> Iterator[Feature]:
-        """Yield io_uring if a job uses it: older kernels lack its system calls."""
-        line = next((job.lines["ioengine"] for job in _jobs(self) if job.options.get("ioengine") == "io_uring"), None)
-        if line is not None:
-            since = Since("v5.1", "include/uapi/linux/io_uring.h", "io_uring_params")
-            yield Feature(f"io_uring ({line})", since, ("the ioengine of workload.job, such as to libaio",))
-
-    def problems(self) -> Iterator[Problem]:
-        """Yield a job file that cannot be read, starts no job, or has jobs that cannot run on any stack."""
-        try:
-            found = checks.told(checks.objections(job_file.read(self.job)))
-            if found is None:
-                _ = [job.processes for job in _jobs(self)]
-        except UserError as error:
-            found = str(error), ""
-        if found is not None:
-            yield Problem(("workload.job",), *found)
-
-    def problems_of_length(self, objective: Objective) -> Iterator[Problem]:
-        """Yield the jobs that do not last as long as a run is asked to."""
-        text, variables = job_file.read(self.job), dict(self.variables())
-        yield from _problems(("workload.job",), checks.lasting(text, objective, variables))
-
-    def problems_on_stack(self, device_runs: int, *, built_image: bool) -> Iterator[Problem]:
-        """Yield what does not suit the stack or, in the built image, what the fio of Debian 12 does not take."""
-        text = job_file.read(self.job)
-        found = checks.unfit_for_device(text, device_runs) if device_runs else checks.unfit_for_files(text)
-        yield from _problems(("workload.job", "storage.stack"), found)
-        if built_image:
-            yield from _problems(("workload.job",), checks.untaken(text, dict(self.variables())))
-
-    def check(self, objective: Objective, locally: Locally) -> None:
-        """Raise :class:`UserError` for a job file whose figures would not mean what they are taken for.
-
-        Also for jobs that cannot have the metric that decides, and for logs that could not be fetched after the run.
-        """
-        if not objective.io_direction and not objective.metric.startswith(SYNCS):
-            self.check_named(objective)
-        text, where = job_file.read(self.job), f"workload.job: {self.job}"
-        unfit = checks.told(checks.objections(text)) or job_file.lacks(text, objective)
-        if unfit is None and is_of_split(objective.metric) and not job_file.logs_means(text):
-            why = f"no run has {objective.metric}: not each job leaves a log of the means of its IOPS"
-            unfit = why, "write_iops_log=NAME and log_avg_msec=500 in each job, or --part whole"
-        if unfit is not None:
-            why, advice = unfit
-            raise UserError(f"{where}: {why}", advice)
-        # Otherwise such logs would not be fetched after hours of work, and the kernel would be blamed.
-        names = job_file.log_names(text)
-        if len(names) >= MOST_FILES:  # fio.json is one, too
-            raise UserError(
-                f"{where}: fio would leave {len(names):,} logs, one of each kind for each process, and at most "
-                f"{MOST_FILES - 1} are fetched",
-                "make numjobs smaller, or leave out write_bw_log, write_lat_log and write_hist_log: nothing reads them",
-            )
-        if unnamed := [name for name in names if not may_be_called(name)]:
-            hint = f"name the job, or its log (write_iops_log=NAME), with {FILE_NAMES}"
-            raise UserError(f"{where}: fio would leave a log called {unnamed[0]!r}", hint)
-
-
-def _problems(keys: tuple[str, ...], found: Iterable[checks.Objection]) -> Iterator[Problem]:
-    if (said := checks.told(found)) is not None:
-        yield Problem(keys, *said)
-
-
-def _jobs(own: FioSettings) -> tuple[job_file.FioJob, ...]:
-    return job_file.jobs(job_file.read(own.job))
