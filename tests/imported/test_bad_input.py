@@ -37,7 +37,7 @@ FIO = RECORDED.parent / "fio"
         ("commit,file", ["a,missing\0.txt"], "cannot read"),
         ("commit,file", [], "no rows"),
         ("order,file", ["one,x.txt"], "index.csv:2: order 'one' is not a number"),
-        ("iops,file", ["many,x.txt"], "index.csv:2: iops or runtime_ms is not a number"),
+        ("iops,file", ["many,x.txt"], "index.csv:2: iops 'many' is not a number"),
         ("commit_date,file", ["May,x.txt"], "index.csv:2: commit_date 'May' is not a date"),
         ("verdict,file", ["slow,x.txt"], "index.csv:2: the verdict 'slow' is neither 'broken' nor 'fixed'"),
         ("order,commit,file", ["1,a,x.txt", "1,b,y.txt"], "index.csv:3: commit is 'b', and 'a' in"),

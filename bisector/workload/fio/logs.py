@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bisector.core.figures import JobFigures
+from bisector.workload.fio.output import DIRECTIONS
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-# The numbers in the third column are indices into this list.
-_DIRECTIONS = ("read", "write", "trim")
 # The log of one job or, with per_job_logs=0, of all jobs together (fio(1), "per_job_logs").
 _IOPS_LOG = re.compile(r".*_iops(?:\.(?P<job>[0-9]{1,4}))?\.log")
 _QUOTED = 200
@@ -65,7 +64,7 @@ def parse_log(text: str, direction: str = "read") -> Series:
     without I/O. A line after a gap of up to 2.5 intervals counts for the whole gap, so that the sum agrees with fio's
     number of I/Os; after a longer gap it counts for one interval, and the rest is zero. Raises :class:`LogUnreadable`.
     """
-    wanted = _DIRECTIONS.index(direction) if direction in _DIRECTIONS else None  # no line is logged as mixed
+    wanted = DIRECTIONS.index(direction) if direction in DIRECTIONS else None  # no line is logged as mixed
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split(",")
@@ -78,7 +77,7 @@ def parse_log(text: str, direction: str = "read") -> Series:
         if rows and not all(map(math.isfinite, rows[-1])):
             raise LogUnreadable(f"line {number} is not one of an fio log: {line.strip()[:_QUOTED]!r}")
     # With log_window_value=both a second value precedes the direction.
-    column = 3 if any(row[2] >= len(_DIRECTIONS) for row in rows) else 2
+    column = 3 if any(row[2] >= len(DIRECTIONS) for row in rows) else 2
     points = np.array([row[:2] for row in rows if row[column] == wanted], dtype=np.float64).reshape(-1, 2)
     end, iops = points[:, 0], points[:, 1]
     since_last = np.diff(end, prepend=0.0)

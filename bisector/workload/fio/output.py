@@ -26,7 +26,7 @@ from bisector.workload.fio.job_file import CONFIGURED, told_apart
 # fio's JSON is untyped here; this module returns typed values only.
 _Json: TypeAlias = Mapping[str, Any]
 
-DIRECTIONS = ("read", "write", "trim")
+DIRECTIONS = ("read", "write", "trim")  # by their numbers in a log
 # The direction of figures for reads, writes and trims together: unified_rw_reporting=mixed.
 MIXED = "mixed"
 # fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int) if no job failed.
@@ -138,11 +138,10 @@ def parse_output(text: str) -> Output:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, OSError) as error:
         raise OutputUnreadable(f"fio's JSON lacks what fio 3 writes: {repr(error)[:_QUOTED]}") from error
-    check_figures(output)
-    return output
+    return _checked(output)
 
 
-def check_figures(output: Output) -> None:
+def _checked(output: Output) -> Output:
     """Raise :class:`FigureImpossible` for a figure that no machine can have, or that does not fit into the record.
 
     These are figures that are negative, infinite, not a number, or at least 2**63; and names that are too long for fio.
@@ -156,6 +155,7 @@ def check_figures(output: Output) -> None:
                 raise FigureImpossible(f"fio's output has a name of {len(name):,} letters")
             case int() | float() as value if not 0 <= value < _GREATEST:
                 raise _impossible(value)
+    return output
 
 
 def _impossible(value: object) -> FigureImpossible:
@@ -172,6 +172,7 @@ def _document(text: str) -> _Json:
         raise OutputUnreadable(f"fio wrote no JSON, but {said[0][:_QUOTED]!r}")
     if len(text) > _MOST_CHARACTERS:
         raise OutputUnreadable(f"fio's JSON has {len(text) >> 20} MiB, more than {_MOST_CHARACTERS >> 20}")
+    document: _Json
     try:
         document, end = _DECODER.raw_decode(text, starts[0])
     except json.JSONDecodeError as error:
@@ -181,8 +182,6 @@ def _document(text: str) -> _Json:
         raise FigureImpossible(f"fio's JSON has a figure of thousands of digits: {error}") from error
     except RecursionError as error:
         raise OutputUnreadable("fio's JSON is nested deeper than fio nests") from error
-    if not isinstance(document, dict):
-        raise OutputUnreadable("fio's JSON is not an object")
     second = [*starts[1:], *(found.start() for found in _JOBS.finditer(text, end))]
     if second:
         raise OutputUnreadable(SECOND_OUTPUT, text.count("\n", 0, min(second)) + 1)
@@ -334,7 +333,7 @@ def read(data: bytes) -> Output:
         raise OutputUnreadable(str(error)) from error
     if len({tuple((job.name, job.direction, job.total_ios) for job in one.jobs) for one in found}) > 1:
         raise OutputUnreadable("the file has fio's JSON and its text, and their figures differ: keep one of them")
-    return found[0]
+    return _checked(found[0])
 
 
 def parse_text(text: str) -> Output:
