@@ -348,13 +348,8 @@ def directions(text: str) -> tuple[str, ...]:
 
 def told_apart(names: Sequence[str]) -> tuple[str, ...]:
     """The names of jobs made unique: a name that several jobs have becomes ``name/1``, ``name/2``."""
-    how_many = Counter(names)
-    seen: Counter[str] = Counter()
-    found = []
-    for name in names:
-        seen[name] += 1
-        found.append(f"{name}/{seen[name]}" if how_many[name] > 1 else name)
-    return tuple(found)
+    numbers = {name: itertools.count(1) for name, many in Counter(names).items() if many > 1}
+    return tuple(f"{name}/{next(numbers[name])}" if name in numbers else name for name in names)
 
 
 def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
