@@ -1,6 +1,5 @@
 """The times and readings of earlier runs of the same experiment on this host."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -17,15 +16,6 @@ from bisector.search.effect import NOTHING_CHANGED
 from bisector.search.noise import EarlierSearches
 from bisector.store.rundir import RunDirectory, kernel_inputs
 from bisector.store.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The standard deviation of a kernel's readings in natural log units, from so many readings and kernels."""
-
-    deviation: float
-    readings: int
-    kernels: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +42,6 @@ class Experience:
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     earlier: EarlierSearches = field(default_factory=EarlierSearches)
     unreadable: tuple[str, ...] = ()
-
-    @property
-    def spread(self) -> Spread | None:
-        """The spread of kernels that were read more than once; None if none was."""
-        repeats = [all_of for all_of in self.scores.values() if len(all_of) > 1]
-        if not repeats:
-            return None
-        squares = math.fsum((x - math.fsum(all_of) / len(all_of)) ** 2 for all_of in repeats for x in all_of)
-        readings = sum(map(len, repeats))
-        return Spread(math.sqrt(squares / (readings - len(repeats))), readings, len(repeats))
 
     def __add__(self, other: "Experience") -> "Experience":
         """The sum of both."""

@@ -219,13 +219,18 @@ def _measured(
 
 def spread_of(known: Experience, *, counted: bool) -> Quantity:
     """Return the standard deviation of readings of one kernel, in natural log units."""
-    spread = known.spread
-    if spread is None and counted:
+    repeats = [all_of for all_of in known.scores.values() if len(all_of) > 1]
+    if not repeats and counted:
         return Quantity(_COUNTED_SPREAD, _COUNTED, measured=False)
-    if spread is None:
+    if not repeats:
         return Quantity(_SPREAD, "assumed: no kernel was read twice here", measured=False)
-    of = f"{units.plural(spread.readings, 'reading')} of {units.plural(spread.kernels, 'kernel')} here"
-    return Quantity(max(spread.deviation, 0.001), of, measured=True)
+    squares, readings = (
+        math.fsum((x - fmean(all_of)) ** 2 for all_of in repeats for x in all_of),
+        sum(map(len, repeats)),
+    )
+    deviation = math.sqrt(squares / (readings - len(repeats)))
+    of = f"{units.plural(readings, 'reading')} of {units.plural(len(repeats), 'kernel')} here"
+    return Quantity(max(deviation, 0.001), of, measured=True)
 
 
 def noise_of(earlier: EarlierSearches, *, counted: bool) -> Noise:

@@ -415,9 +415,7 @@ def test_where_guests_are_emulated_it_is_said_that_counted_time_exists(
 def test_other_hosts_and_weak_evidence_do_not_count(place: Place) -> None:
     busy = fakes.trial(Commit(place.shas["c3"], "", "", ""), contention=BUSY)
     where = place.run("one", place.trial("c0", 1000, host="elsewhere"), replace(busy, host=host_id()))
-    known = experience(DEFAULTS, host_id(), [where])
-    assert not known.scores
-    assert known.spread is None
+    assert not experience(DEFAULTS, host_id(), [where]).scores
 
 
 def test_a_disk_without_a_cache_has_one_run(place: Place) -> None:
