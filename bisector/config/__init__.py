@@ -5,7 +5,7 @@ table (:class:`bisector.core.setting.Option`): key, value in each profile, flag,
 ``bisector settings`` and the record are read from these rows. The classes are formatted as tables, to be read as such.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -79,11 +79,6 @@ class Security(StrEnum):
     STARTTLS = "starttls"
     TLS = "tls"
     NONE = "none"
-
-    @property
-    def usual_port(self) -> int:
-        """The default port: RFC 6409 (submission), RFC 8314 (submission over TLS), RFC 5321."""
-        return {Security.STARTTLS: 587, Security.TLS: 465, Security.NONE: 25}[self]
 
 
 # What "auto" in kernel.fragments begins with: the smallest kernel, or what a base .config lacks; then what the guest
@@ -283,11 +278,6 @@ class MachineSettings:
         """The source of the guest's time."""
         return GuestTime(kind="instructions", instruction_ns=self.instruction_ns) if self.is_counted else BY_THE_HOST
 
-    @property
-    def counted_ns(self) -> int:
-        """The ns that each instruction takes if instructions are counted, else 0."""
-        return self.instruction_ns if self.is_counted else 0
-
 
 # fmt: off
 @dataclass(frozen=True, slots=True)
@@ -373,19 +363,6 @@ class StorageSettings:
         on_brd = Brd.parameters([disk for disk in made if isinstance(disk, Brd)])
         return (*self.stack.parameters(self.layers), *on_null_blk, *on_brd)
 
-    @property
-    def features(self) -> Iterator[tuple[str, Feature]]:
-        """The kernel features, beside options, that used disks require, each with the disk that requires it."""
-        for name, disk in self.used_disks.items():
-            if disk.guest.bus is Bus.NULL_BLK:
-                keeps = Feature("disks of null_blk that keep data", KEEPS_DATA, (f"storage.{name}.bus",))
-                yield f"disk {name} on null_blk", keeps
-
-    @property
-    def used_layers(self) -> Mapping[str, Any]:
-        """The settings of the layers that the stack is composed of."""
-        return {layer.name: self.layers[layer.name] for layer in self.stack.layers}
-
 
 # fmt: off
 @dataclass(frozen=True, slots=True)
@@ -419,11 +396,6 @@ class WorkloadSettings:
     def files(self) -> Files:
         """The files that one run writes; raises :class:`UserError` if the workload's input cannot be read."""
         return self.workload.files()
-
-    @property
-    def features(self) -> tuple[tuple[str, Feature], ...]:
-        """The kernel features, beside options, that the workload requires, each with the workload's name."""
-        return tuple((f"workload {self.text}", one) for one in self.workload.features())
 
     @property
     def inputs(self) -> Mapping[str, Path]:
@@ -541,7 +513,12 @@ class Settings:
     @property
     def further_features(self) -> tuple[tuple[str, Feature], ...]:
         """The kernel features, beside options, that disks and workload require, each with what requires it."""
-        return (*self.storage.features, *self.workload.features)
+        what, disks = "disks of null_blk that keep data", self.storage.used_disks.items()
+        names = (name for name, disk in disks if disk.guest.bus is Bus.NULL_BLK)
+        return (
+            *((f"disk {name} on null_blk", Feature(what, KEEPS_DATA, (f"storage.{name}.bus",))) for name in names),
+            *((f"workload {self.workload.text}", one) for one in self.workload.workload.features()),
+        )
 
     @property
     def setup(self) -> Setup:

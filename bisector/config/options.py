@@ -36,6 +36,7 @@ from bisector.config import (
     MailSettings,
     NotifySettings,
     RunPart,
+    Security,
     Settings,
     StorageSettings,
     WorkloadSettings,
@@ -204,7 +205,9 @@ def _section(settings: type[T], values: Values, rows: Iterable[Option] | None = 
 
 
 def _mail(values: Values) -> MailSettings:
-    return _section(MailSettings, values, port=values["mail.port"] or values["mail.security"].usual_port)
+    # RFC 6409 (submission), RFC 8314 (submission over TLS), RFC 5321
+    usual = {Security.STARTTLS: 587, Security.TLS: 465, Security.NONE: 25}[values["mail.security"]]
+    return _section(MailSettings, values, port=values["mail.port"] or usual)
 
 
 def _disk(name: str, values: Values, *, counted: bool) -> DiskSettings:

@@ -151,7 +151,7 @@ def _measured_with(settings: Settings) -> tuple[object, ...]:
     machine, storage, workload = settings.machine, settings.storage, settings.workload
     return (
         (machine.accelerator, machine.time, machine.vcpus, machine.memory_bytes, machine.image, machine.append),
-        (storage.stack, storage.used_disks, storage.used_layers),
+        (storage.stack, storage.used_disks, [storage.layers[layer.name] for layer in storage.stack.layers]),
         workload.kind,
         replace(workload.workload, **dict.fromkeys(workload.rows_of_inputs)),
         tuple(path.read_bytes() if path.is_file() else b"" for path in workload.inputs.values()),

@@ -361,7 +361,7 @@ class _RunningTrial:
             offset_bytes=self._storage.stack.phases.index(phase) * workload.files.total_bytes,
             seed=self.request.seed,
             goes_on=number > 1,
-            instruction_ns=self._settings.machine.counted_ns,
+            instruction_ns=self._settings.machine.instruction_ns if self._settings.machine.is_counted else 0,
         )
         return workload.workload.run(site)
 

@@ -129,9 +129,9 @@ def test_a_system_call_of_the_workload_is_looked_for_where_the_version_may_lack_
     job = Path(__file__).parent.parent / "data" / "jobs" / "engines-uring.fio"
     settings = options.load({"storage.stack": "hdd", "workload.job": str(job)}, directory=Path("/")).settings
     stack = settings.storage.stack, settings.storage.layers
-    check_tree(repository, [new, backport], *stack, settings.workload.features)
+    check_tree(repository, [new, backport], *stack, settings.further_features)
     with pytest.raises(UserError, match=r"has no io_uring .line 2 .*which kernels have since v5\.1"):
-        check_tree(repository, [old, new], *stack, settings.workload.features)
+        check_tree(repository, [old, new], *stack, settings.further_features)
 
 
 def test_what_a_setting_asks_of_a_driver_is_looked_for_in_its_sources(make: Make) -> None:
