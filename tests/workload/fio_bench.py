@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from bisector.analysis.early_stop import StopRule
 from bisector.core.events import LiveSample
 from bisector.core.figures import CacheStatus, Contention, Run
 from bisector.host.process import run_here
@@ -22,15 +22,6 @@ FAILED = Answer(listed("fio.json", "job.fio"), "\n@uptime 10.00\nfio: went wrong
 OWN = "[global]\nrw=randread\ndirectory=${DIRECTORY}\nlog_avg_msec=500\ntime_based\nruntime=${RUNTIME}\n"
 
 
-@dataclass
-class Meter:
-    stopped: int = 0
-
-    def stop(self) -> Contention:
-        self.stopped += 1
-        return QUIET
-
-
 COUNTERS = Counters(lambda shell: CACHE, lambda before, after: [("cache.promotions", 2.0)])
 STACK = MountedStack("/mnt", (), room="storage.hdd.size", made=(LayerPlan("/mnt", (), counters=COUNTERS),))
 
@@ -39,36 +30,18 @@ STACK = MountedStack("/mnt", (), room="storage.hdd.size", made=(LayerPlan("/mnt"
 class Bench:
     logs: Path
     settings: Fio = SETTINGS
-    meter: Meter = field(default_factory=Meter)
     samples: list[LiveSample] = field(default_factory=list)
     stack: MountedStack = STACK
+    stopped_meters: int = 0
 
-    def run(
-        self,
-        shell: FakeShell,
-        name: str = "full",
-        keep_files: bool = False,
-        stop: StopRule | None = None,
-        *,
-        offset_bytes: int = 0,
-        seed: int | None = None,
-        goes_on: bool = False,
-    ) -> Run:
-        site = RunSite(
-            shell,
-            self.stack,
-            name,
-            logs=self.logs,
-            keep_files=keep_files,
-            start_meter=lambda: self.meter.stop,
-            on_sample=self.samples.append,
-            deadline_s=100,
-            locally=run_here,
-            stop=stop,
-            offset_bytes=offset_bytes,
-            seed=seed,
-            goes_on=goes_on,
-        )
+    def _stop_meter(self) -> Contention:
+        self.stopped_meters += 1
+        return QUIET
+
+    def run(self, shell: FakeShell, name: str = "full", *, keep_files: bool = False, **more: Any) -> Run:
+        """A run; ``more`` are further fields of its :class:`RunSite`."""
+        meter, on_sample = (lambda: self._stop_meter), self.samples.append
+        site = RunSite(shell, self.stack, name, self.logs, keep_files, meter, on_sample, 100, run_here, **more)
         return self.settings.run(site)
 
 

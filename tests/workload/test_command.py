@@ -75,8 +75,6 @@ def test_its_time_is_a_figure_of_the_run_and_what_it_prints_another(place: Place
         ("echo tps=1; echo tps=2", UserError, "the command: it printed the figure tps 2 times"),
         ("[ -e once ] || echo tps=1; touch once", KernelFault, "repetition 2, unlike those before: it ended well and"),
         ("echo tps=1; [ ! -e once ] || echo tps=2; touch once", KernelFault, "repetition 2, unlike .* 2 times"),
-        ("echo tps=1; exit 1", KernelFault, "the command: exit 1: tps=1"),
-        ("yes tps=1", UserError, "wrote more than 1 MiB on standard output"),
     ],
 )
 def test_commands_without_a_figure(place: Place, line: str, expected: type[Exception], message: str) -> None:

@@ -35,6 +35,7 @@ def test_directions_are_apart() -> None:
     text = "500, 100, 0, 4096\n500, 7, 1, 4096\n1000, 100, 0, 4096\n1000, 7, 1, 4096\n"
     assert parse_log(text, "write").iops.tolist() == [7, 7]
     assert resample(parse_log(text, "trim"), 500, 1000).tolist() == [0, 0]
+    assert parse_log(text, "mixed").end_ms.size == 0  # nothing is logged as mixed
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])  # with offsets and priorities, with times since 1970, old
@@ -53,10 +54,6 @@ def test_a_job_that_stood_still_at_first_is_not_moved() -> None:
 def test_a_log_of_two_values() -> None:
     text = "500, 3003, 3003, 0, 4096, 0\n500, 1, 1, 1, 4096, 0\n1000, 2, 2, 0, 4096, 0\n"
     assert (parse_log(text).iops.tolist(), parse_log(text, "write").iops.tolist()) == ([3003, 2], [1])
-
-
-def test_nothing_is_logged_as_mixed() -> None:
-    assert parse_log(LOG, "mixed").end_ms.size == 0
 
 
 def test_a_damaged_line_is_named() -> None:

@@ -14,16 +14,9 @@ PARTIAL = (DATA / "fio" / "partial-3.33.json").read_text(encoding="utf-8")
 def test_jobs_of_one_name_are_told_apart() -> None:
     one, two = output.parse_json(PARTIAL)
     assert (one.name, one.direction, two.name) == ("partial/1", "read", "partial/2")
-    assert one.iops_mean == pytest.approx(981.675458)
-    assert one.bw_kib_s == 3926
-    assert one.clat_p99_ns == 47972352
-    assert one.total_ios == 39268
-    assert one.runtime_ms == 40001
+    assert (one.bw_kib_s, one.clat_p99_ns, one.total_ios, one.runtime_ms) == (3926, 47972352, 39268, 40001)
     assert one.error == two.error == 0
-
-
-def test_the_mean_is_over_all_ios_not_over_samples() -> None:
-    for job in output.parse_json(PARTIAL):
+    for job in (one, two):  # fio's own iops_mean is a mean of samples
         assert job.iops_mean == pytest.approx(job.total_ios / job.runtime_ms * 1000, rel=1e-4)
 
 
@@ -40,11 +33,6 @@ def test_a_configured_direction_without_io_is_kept() -> None:
     del document["jobs"][0]["job options"]["rw"]
     document["global options"] = {"rw": "randwrite"}
     assert output.parse_json(json.dumps(document))[0].direction == "write"
-
-
-def test_full_disk_is_in_the_jobs_error() -> None:
-    errors = {job.name: job.error for job in output.parse_json((DATA / "fio" / "enospc-3.33.json").read_text())}
-    assert errors == {"partial/1": 0, "partial/2": 28}
 
 
 @pytest.mark.parametrize(

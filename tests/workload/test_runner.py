@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,11 @@ def test_a_good_run(bench: Bench) -> None:
     ]
     assert sorted(path.name for path in bench.logs.iterdir()) == ["fio.json", "partial_iops.1.log"]
     assert shell.written["/tmp/bisector/job.fio"] == SETTINGS.job.read_text(encoding="utf-8")
-    assert bench.meter.stopped == 1
+    assert bench.stopped_meters == 1
+    dropped = next(n for n, command in enumerate(shell.commands) if "drop_caches" in command)
+    started = next(n for n, command in enumerate(shell.commands) if FIO_RUNS in command)
+    assert dropped < started
+    assert "FILE_SIZE=33554432 RUNTIME=40 DIRECTORY=/mnt/full DEVICE=device OFFSET=0 fio" in shell.commands[started]
     # A log is lacking, so the run is not split.
     assert {(job.steady_iops, job.settled_after_s) for job in run.jobs} == {(None, None)}
 
@@ -52,15 +57,6 @@ def test_seed_is_in_the_job_that_runs_and_on_record(bench: Bench) -> None:
     written = shell.written["/tmp/bisector/job.fio"]
     assert written == "[global]\nrandrepeat=0\nrandseed=7\n" + SETTINGS.job.read_text(encoding="utf-8")
     assert (bench.logs / "job.fio").read_text(encoding="utf-8") == written
-
-
-def test_caches_are_dropped_before_fio_starts(bench: Bench) -> None:
-    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
-    bench.run(shell)
-    dropped = next(n for n, command in enumerate(shell.commands) if "drop_caches" in command)
-    started = next(n for n, command in enumerate(shell.commands) if FIO_RUNS in command)
-    assert dropped < started
-    assert "FILE_SIZE=33554432 RUNTIME=40 DIRECTORY=/mnt/full DEVICE=device OFFSET=0 fio" in shell.commands[started]
 
 
 def test_a_run_on_a_device_is_told_where_its_place_is(bench: Bench) -> None:
@@ -88,14 +84,10 @@ def test_files_of_the_first_run_keep_their_blocks(bench: Bench, tmp_path: Path) 
     played(second, tmp_path, 'echo again >> "$DIRECTORY/partial.0.0"; rm "$DIRECTORY/partial.0.0"')
     assert kept.read_text() == "laid out\nagain\n"
     assert not (mountpoint / "empty@2" / "partial.0.0").exists()
-
-
-def test_a_run_that_goes_on_without_files_lays_them_out(bench: Bench, tmp_path: Path) -> None:
-    shell = FakeShell({FIO_RUNS: GOOD}, FILES)
-    bench.run(shell, "empty@2", keep_files=True, goes_on=True)
-    (command,) = (one for one in shell.commands if FIO_RUNS in one)
-    played(command, tmp_path, 'ls -A "$DIRECTORY" > "$DIRECTORY/../listed"')
-    assert (tmp_path / "mnt" / "listed").read_text() == ""
+    # If there are none, it lays them out.
+    shutil.rmtree(mountpoint)
+    played(second, tmp_path, 'ls -A "$DIRECTORY" > "$DIRECTORY/../listed"')
+    assert (mountpoint / "listed").read_text() == ""
 
 
 def played(command: str, tmp_path: Path, fio: str) -> None:
@@ -110,26 +102,25 @@ def played(command: str, tmp_path: Path, fio: str) -> None:
     process.run(["sh", "-c", f"PATH={program.parent}:$PATH; {here}"], deadline_s=60)
 
 
-def test_a_job_file_that_the_guests_fio_refuses(bench: Bench) -> None:
-    refused = Answer("", "fio: failed parsing rw=bogus\nfio: job partial dropped\n", 1)
-    with pytest.raises(UserError, match="failed parsing rw=bogus") as caught:
-        bench.run(FakeShell({FIO_RUNS: FAILED, "--parse-only": refused}, {"fio.json": ""}))
-    assert "workload.job" in caught.value.message
+REFUSED = Answer("", "fio: failed parsing rw=bogus\nfio: job partial dropped\n", 1)
+NO_FIO = replace(FAILED, stdout=listed("job.fio"), exit_status=127)
+NO_ENGINE = replace(FAILED, stderr="fio: engine nosuch not loadable\nfio: failed to load engine\n")
 
 
-def test_an_engine_that_fio_does_not_have(bench: Bench) -> None:
-    said = "fio: engine nosuch not loadable\nfio: failed to load engine\n"
-    with pytest.raises(UserError, match="engine nosuch not loadable"):
-        bench.run(FakeShell({FIO_RUNS: replace(FAILED, stderr=said)}, {"fio.json": ""}))
-
-
-def test_a_guest_without_fio(bench: Bench) -> None:
-    missing = {
-        FIO_RUNS: replace(FAILED, stdout=listed("job.fio"), exit_status=127),
-        "command -v fio": Answer("", "", 127),
-    }
-    with pytest.raises(UserError, match="lacks fio"):
-        bench.run(FakeShell(missing))
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({FIO_RUNS: FAILED, "--parse-only": REFUSED}, r"workload\.job.*failed parsing rw=bogus"),
+        ({FIO_RUNS: NO_ENGINE}, "engine nosuch not loadable"),
+        ({FIO_RUNS: NO_FIO, "command -v fio": Answer("", "", 127)}, "lacks fio"),
+        ({"mkdir": Answer("", "mkdir: '/tmp/bisector': No space left on device\n", 1)}, "root disk is full"),
+    ],
+)
+def test_what_keeps_fio_from_running_is_no_kernels_fault(
+    bench: Bench, answers: dict[str, Answer], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        bench.run(FakeShell(answers, {"fio.json": ""}))
 
 
 def test_fio_that_fails_without_a_word_of_json_is_the_kernels(bench: Bench) -> None:
@@ -183,12 +174,6 @@ def test_output_that_is_cut_off(bench: Bench, free_blocks: str, error: type[Exce
         bench.run(FakeShell({FIO_RUNS: GOOD, "stat -f": Answer(free_blocks)}, files))
 
 
-def test_no_room_for_the_outputs(bench: Bench) -> None:
-    full = Answer("", "mkdir: cannot create directory '/tmp/bisector': No space left on device\n", 1)
-    with pytest.raises(UserError, match="root disk is full"):
-        bench.run(FakeShell({"mkdir": full}))
-
-
 def test_the_meter_is_stopped_whatever_happens(bench: Bench) -> None:
     class Dies(FakeShell):
         def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> None:  # type: ignore[override]  # never returns
@@ -196,4 +181,4 @@ def test_the_meter_is_stopped_whatever_happens(bench: Bench) -> None:
 
     with pytest.raises(KernelFault, match="panic"):
         bench.run(Dies())
-    assert bench.meter.stopped == 1
+    assert bench.stopped_meters == 1

@@ -10,6 +10,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.core.errors import InfraError
 from bisector.core.events import LiveSample
 from bisector.core.figures import StopReason
+from bisector.core.objective import Objective
 from bisector.core.trial import KernelFault
 from bisector.host import process
 from bisector.vm.base import Bounds
@@ -24,11 +25,7 @@ from tests.workload.fio_bench import DATA, SETTINGS, Bench, own_job
 # fio 3.33 that reported once, after a quarter of a second, and was interrupted: with threshold 100 that was enough.
 STEERED = (DATA / "steered-3.33.txt").read_text(encoding="utf-8")
 INTERRUPTED = Answer(listed("fio.json", "job.fio"), f"\n@uptime 10.00\n{STEERED}\n@uptime 11.05\n", output.INTERRUPTED)
-
-
 SO_FAR, LAST = STEERED[: STEERED.rindex("\n{\n")], STEERED[STEERED.rindex("\n{\n") :]
-
-
 CLEAR, UNCLEAR = StopRule(100.0, 40.0), StopRule(1e6, 40.0)
 
 
@@ -59,9 +56,11 @@ def test_a_run_that_was_over_before_the_interrupt_is_a_whole_one(bench: Bench) -
     assert interrupts(shell)
 
 
-def test_a_run_that_is_not_clear_is_left_alone(bench: Bench) -> None:
+@pytest.mark.parametrize("stop", [UNCLEAR, StopRule(1.0, 40.0, objective=Objective("write.iops"))])
+def test_a_run_that_is_not_clear_is_left_alone(bench: Bench, stop: StopRule) -> None:
+    """No job writes, so that nothing of it is ever clear."""
     shell = FakeShell({FIO_RUNS: replace(INTERRUPTED, exit_status=0)}, {"fio.json": STEERED})
-    assert bench.run(shell, stop=UNCLEAR).stopped_early is None
+    assert bench.run(shell, stop=stop).stopped_early is None
     assert not interrupts(shell)
     assert len(bench.samples) == 2
 
@@ -91,6 +90,18 @@ def test_a_run_that_was_stopped_and_left_half_of_its_figures_is_no_kernels_fault
     shell = FakeShell({FIO_RUNS: INTERRUPTED, "stat -f": Answer("77\n")}, {"fio.json": STEERED[:-2000]})
     with pytest.raises(InfraError, match="cut off"):
         bench.run(shell, stop=CLEAR)
+
+
+@pytest.mark.parametrize("objective", [Objective(), Objective("read.bw"), Objective("read.bw", "sum")])
+def test_what_the_metric_counts_is_followed(bench: Bench, objective: Objective) -> None:
+    """Every job has done more by the first status than the threshold asks of the whole run."""
+    of_bytes = "bw" in objective.metric
+    rule = StopRule(4096.0 if of_bytes else 1.0, 40.0, objective=objective)
+    run = bench.run(FakeShell({FIO_RUNS: INTERRUPTED}, {"fio.json": STEERED}), stop=rule)
+    stop = run.stopped_early
+    assert stop is not None
+    assert (stop.reason, stop.metric, stop.over) == (StopReason.ABOVE, objective.metric, objective.over)
+    assert 0 < stop.bound <= sum(job.bw_kib_s * 1024 if of_bytes else job.iops_mean for job in run.jobs) * 1.01
 
 
 def test_a_status_with_something_else_in_it_says_nothing() -> None:
