@@ -28,10 +28,13 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path / "x.bundle"
 
 
+USUAL: Any = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.workload
+
+
 def run(place: Place, **own: Any) -> Run:
     place.shell.moved = {MNT + "/": f"{place.path}/mnt/", **place.shell.moved}
-    usual = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.workload
-    return replace(usual, **{"runs": 2, **own}).run(place.site)
+    run: Run = replace(USUAL, runs=2, **own).run(place.site)
+    return run
 
 
 def test_it_searches_a_clone_on_the_stack(place: Place, bundle: Path) -> None:
@@ -69,20 +72,18 @@ def test_what_goes_wrong(
 
 
 def test_no_clone_is_told(place: Place) -> None:
-    values: Any = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.workload
     with pytest.raises(UserError, match="no clone was made"):
-        values.run(place.site)
+        run(place)
 
 
 def test_bundle_that_is_none_is_refused_before(bundle: Path, tmp_path: Path) -> None:
-    values: Any = options.load({"workload.kind": "gitgrep"}, directory=HERE).settings.workload.workload
-    replace(values, bundle=bundle).check(Objective("elapsed"), run_here)
+    replace(USUAL, bundle=bundle).check(Objective("elapsed"), run_here)
     (tmp_path / "text").write_text("x\n")
     with pytest.raises(UserError, match="text is not a git bundle"):
-        replace(values, bundle=tmp_path / "text").check(Objective("elapsed"), run_here)
+        replace(USUAL, bundle=tmp_path / "text").check(Objective("elapsed"), run_here)
     git(tmp_path / "linux", "bundle", "create", "-q", str(tmp_path / "headless"), "main")
     with pytest.raises(UserError, match="headless has no HEAD"):
-        replace(values, bundle=tmp_path / "headless").check(Objective("elapsed"), run_here)
+        replace(USUAL, bundle=tmp_path / "headless").check(Objective("elapsed"), run_here)
 
 
 def test_settings() -> None:

@@ -29,48 +29,29 @@ def said(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "; group_reporting",
-        "# group_reporting=1",
-        "group_reporting=0",
-        "group_reporting = 00 ; off",
-        "unified_rw_reporting=none",
-        "unified_rw_reporting=both",
-        "unified_rw_reporting=0",
-        "per_job_logs",
-        "rw=rw:4",
-        "readwrite=randrw",
-        "directory=${DIRECTORY}/one:${DIRECTORY}/other",
-        "filename=/file",
-        "filename=one:other",
-        "filename_format=$jobname.$filenum",
-        "opendir=${DIRECTORY}/below",
-        "description=include nothing, group_reporting of no kind",
-    ],
-)
-def test_jobs_that_can_be_read(line: str) -> None:
-    assert only(objections(f"{GOOD}{line}\n")) is None
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "group_reporting",
-        "group_reporting=1",
-        "  group_reporting\t",
-        "group_reporting\r",
-    ],
-)
-def test_merged_jobs(line: str) -> None:
-    assert said(f"{GOOD}{line}\n").startswith("[one] group_reporting")
-    assert said(GOOD.replace("[one]", f"{line}\n[one]")).startswith("[one] group_reporting")
-
-
-@pytest.mark.parametrize(
     ("line", "words"),
     [
+        ("", ""),
+        ("; group_reporting", ""),
+        ("# group_reporting=1", ""),
+        ("group_reporting=0", ""),
+        ("group_reporting = 00 ; off", ""),
+        ("unified_rw_reporting=none", ""),
+        ("unified_rw_reporting=both", ""),
+        ("unified_rw_reporting=0", ""),
+        ("per_job_logs", ""),
+        ("rw=rw:4", ""),
+        ("readwrite=randrw", ""),
+        ("directory=${DIRECTORY}/one:${DIRECTORY}/other", ""),
+        ("filename=/file", ""),
+        ("filename=one:other", ""),
+        ("filename_format=$jobname.$filenum", ""),
+        ("opendir=${DIRECTORY}/below", ""),
+        ("description=include nothing, group_reporting of no kind", ""),
+        ("group_reporting", "[one] group_reporting"),
+        ("group_reporting=1", "[one] group_reporting"),
+        ("  group_reporting\t", "[one] group_reporting"),
+        ("group_reporting\r", "[one] group_reporting"),
         ("unified_rw_reporting=1", "[one] unified_rw_reporting=1 makes"),
         ("unified_rw_reporting=mixed", "[one] unified_rw_reporting=mixed makes"),
         ("per_job_logs=0", "[one] per_job_logs=0 writes"),
@@ -89,8 +70,10 @@ def test_merged_jobs(line: str) -> None:
         ("include=more.fio", "the guest gets this one file"),
     ],
 )
-def test_other_figures_than_they_are_read_for(line: str, words: str) -> None:
-    assert words in said(f"{GOOD}{line}\n")
+def test_a_line_with_which_figures_are_what_they_are_read_for_or_not(line: str, words: str) -> None:
+    """In the section of the job, or in the global one above it."""
+    for text in (f"{GOOD}{line}\n", GOOD.replace("[one]", f"{line}\n[one]")):
+        assert words in said(text) if words else only(objections(text)) is None
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from bisector.host import process
 from bisector.host.process import run_here
 from bisector.workload.fio import job_file
 from bisector.workload.fio.fio import Fio
+from tests.workload.fio_bench import own_job
 from tests.workload.test_job_file import GOOD, TIMED
 
 MIB = 1 << 20
@@ -47,6 +48,11 @@ def test_fio_takes_it_and_it_has_what_it_is_measured_by(name: str) -> None:
     assert own(job).unseeded() == ()
 
 
+def test_job_with_a_seed_of_its_own_is_told(tmp_path: Path) -> None:
+    (said,) = own_job(tmp_path, "[one]\nrandseed=5\n").unseeded()
+    assert said.startswith("job one does not follow the seed")
+
+
 def test_a_shipped_one_is_known_by_its_name_alone() -> None:
     assert resources.job("randrw") == resources.job("randrw.fio") == resources.jobs() / "randrw.fio"
     with pytest.raises(UserError, match="no fio job file rand-rw"):
@@ -75,10 +81,3 @@ def test_seed_decides_which_blocks_are_read(tmp_path: Path) -> None:
     assert first[0] != first[1]
     told = json.loads((tmp_path / "out.json").read_text())["global options"]
     assert told["randseed"] == "8"
-
-
-def test_job_with_a_seed_of_its_own_is_told(tmp_path: Path) -> None:
-    job = tmp_path / "own.fio"
-    job.write_text(GOOD.replace("write_iops_log=x\n", "randseed=5\n"))
-    (said,) = own(job).unseeded()
-    assert said.startswith("job one does not follow the seed")
