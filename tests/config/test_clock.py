@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import Accelerator, ConfirmBy, options
+from bisector.config import Accelerator, options
 from bisector.core.errors import UserError
 from bisector.storage.disks import Brd, Bus, NullBlk
 from tests.config.given import MIB, from_argv
@@ -96,17 +96,19 @@ def test_what_does_not_go_with_counted_time(words: str, why: str, hint: str) -> 
     assert hint in (caught.value.hint or "")
 
 
-def test_the_hosts_clock_confirms_nothing_that_it_measured_itself() -> None:
-    assert from_argv(*COUNTED, "--confirm-by", "host").settings.bisect.confirm_by is ConfirmBy.HOST
-    with pytest.raises(UserError, match=r"confirm_by = host \(--confirm-by\), machine\.clock = host .*again"):
-        from_argv("--confirm-by", "host")
-
-
-def test_by_the_hosts_clock_no_instructions_decide() -> None:
-    assert from_argv(*COUNTED, "--metric", "io.instructions").settings.bisect.metric == "io.instructions"
-    with pytest.raises(UserError, match=r"bisect\.metric = io\.instructions.*nobody counts") as caught:
-        from_argv("--metric", "io.instructions")
-    assert caught.value.hint == "--clock instructions, or another --metric"
+@pytest.mark.parametrize(
+    ("words", "why", "hint"),
+    [
+        ("--confirm-by host", r"confirm_by = host \(--confirm-by\), machine\.clock = host .*again", "--clock instr"),
+        ("--metric io.instructions", r"bisect\.metric = io\.instructions.*nobody counts", "or another --metric"),
+        ("--set machine.guests=2", r"machine\.guests = 2 .*makes the figures of the first one weak", "--clock instr"),
+    ],
+)
+def test_what_goes_with_counted_time_only(words: str, why: str, hint: str) -> None:
+    from_argv(*COUNTED, *words.split())
+    with pytest.raises(UserError, match=why) as caught:
+        from_argv(*words.split())
+    assert hint in (caught.value.hint or "")
 
 
 def test_a_disk_in_memory_has_no_place_on_the_host() -> None:

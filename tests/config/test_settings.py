@@ -90,41 +90,26 @@ def test_flags_over_file_over_profile() -> None:
     assert effective.origins["storage.cache_size"] == "profile article"
 
 
-def test_every_flag() -> None:
+def test_every_flag(directory: Path) -> None:
     for name in ("base", "disk.ext4", "key", "host.pub", "my.fio", "my.config"):
         Path(name).write_text(GOOD, encoding="utf-8")
-    found = from_argv(
-        *("--profile", "quick", "--threshold", "2000", "--terms", "slow:fast", "--regression", "--first-parent"),
-        *(
-            "--base-config",
-            "base",
-            "--fragment",
-            "./my.config",
-            "--compiler",
-            "gcc-12",
-            "--compiler",
-            "gcc-11",
-        ),
-        *("--jobs", "3", "--connect", "qemu:///system", "--accelerator", "tcg", "--image", "disk.ext4"),
-        *("--image-key", "key", "--image-host-key", "host.pub", "--ssd", ".", "--hdd", "/dev"),
-        *("--stack", "lvmcache", "--job", "my.fio", "--runtime", "1min", "--file-size", "64MiB"),
-        *("--cache-size", "32MiB", "--set", "machine.memory=2GiB", "--set", "machine.append=quiet loglevel=3"),
-    ).settings
-    here = Path.cwd()
-    assert found.bisect == dataclasses.replace(
-        found.bisect,
-        threshold="2000",
-        terms=SideWords("slow", "fast"),
-        expect=Direction.REGRESSION,
-        first_parent=True,
+    words = (
+        "--profile quick --threshold 2000 --terms slow:fast --regression --first-parent --base-config base --jobs 3 "
+        "--fragment ./my.config --compiler gcc-12 --compiler gcc-11 --connect qemu:///system --accelerator tcg "
+        "--image disk.ext4 --image-key key --image-host-key host.pub --ssd . --hdd /dev --stack lvmcache --job my.fio "
+        "--runtime 1min --file-size 64MiB --cache-size 32MiB --set machine.memory=2GiB"
     )
-    assert found.kernel.base_config == here / "base"
-    assert found.kernel.fragments == ("distribution", "vm", "storage-lvmcache", str(here / "my.config"))
+    found = from_argv(*words.split(), "--set", "machine.append=quiet loglevel=3").settings
+    bisect, machine = found.bisect, found.machine
+    assert (bisect.threshold, bisect.terms, bisect.first_parent) == ("2000", SideWords("slow", "fast"), True)
+    assert bisect.expect is Direction.REGRESSION
+    assert found.kernel.base_config == directory / "base"
+    assert found.kernel.fragments == ("distribution", "vm", "storage-lvmcache", str(directory / "my.config"))
     assert (found.kernel.compilers, found.kernel.jobs) == (("gcc-12", "gcc-11"), 3)
-    assert (found.machine.connect, found.machine.accelerator) == ("qemu:///system", Accelerator.TCG)
-    assert (found.machine.memory_bytes, found.machine.append) == (2 * GIB, "quiet loglevel=3")
-    assert (found.storage.disks["ssd"].path, found.storage.disks["hdd"].path) == (str(here), "/dev")
-    assert (found.workload.inputs["job"], found.workload.runtime_s) == (here / "my.fio", 60)
+    assert (machine.connect, machine.accelerator) == ("qemu:///system", Accelerator.TCG)
+    assert (machine.memory_bytes, machine.append) == (2 * GIB, "quiet loglevel=3")
+    assert (found.storage.disks["ssd"].path, found.storage.disks["hdd"].path) == (str(directory), "/dev")
+    assert (found.workload.inputs["job"], found.workload.runtime_s) == (directory / "my.fio", 60)
 
 
 def test_regression_is_short_for_an_expectation() -> None:
