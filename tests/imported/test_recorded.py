@@ -64,6 +64,17 @@ def test_the_persons_sixteen_verdicts(desk: Desk) -> None:
     assert {origin.tool for origin in origins if origin} == {"fio-2.16"}
     assert (view.state, view.first_fixed) == (State.IMPORTED, None)
     assert "according to those" not in desk.table()
+    assert main(["status", "--json", "--run-dir", str(desk.run)]) == 0
+    whole = valid("status", desk.output.readouterr().out)
+    assert (whole["state"], whole["repository"], whole["resume_command"]) == ("imported", None, None)
+    first = whole["trials"][0]
+    assert first["origin"] == {"tool": "fio-2.16", "kernel": "4.12.0-rc1+", "verdict": "old"}
+    run = first["runs"][1]
+    assert (first["kernel"], run["contention"], run["clock_drift_s"]) == (None, None, None)
+    assert run["started_at"] == "2017-07-28T18:36:40"
+    job = run["jobs"][0]
+    assert (job["iops_mean"], job["iops_stddev"], job["clat_p99_ns"]) == (2141, None, 100_864_000)
+    assert job["latencies"][0]["kind"] == "slat"
 
 
 def test_the_first_fixed_commit(desk: Desk, linux: Path) -> None:
@@ -139,12 +150,10 @@ def test_disks_alone_beside_the_trials_of_their_kernel(desk: Desk) -> None:
     """They are of no trial: its last run stays the one that counts. What is there already is known again."""
     files = {name: next((RECORDED / "lvmcache-kernels-2017").glob(f"*-{name}-4.12.3.txt")) for name in
              ("lvmcache-empty", "lvmcache-full", "ssd", "hdd")}  # fmt: skip
-    rows = "".join(f"{path},v4.12.3,{name.removeprefix('lvmcache-')}\n" for name, path in files.items())
-    (desk.path / "index.csv").write_text(desk.beside(f"file,commit,run\n{rows}"))
-    assert "1 trial and 2 baselines imported" in desk.imports(
-        "--index", "index.csv", *ARTICLE, "--expect", "improvement"
-    )
-    assert "0 trials imported" in desk.imports("--index", "index.csv")
+    rows = [f"{path},v4.12.3,{name.removeprefix('lvmcache-')}" for name, path in files.items()]
+    words = index(desk, *rows, header="file,commit,run")
+    assert "1 trial and 2 baselines imported" in desk.imports(*words, *ARTICLE, "--expect", "improvement")
+    assert "0 trials imported" in desk.imports(*words)
     view = desk.view
     ((trial, verdict),) = [(shown.trial, shown.verdict) for shown in view.trials]
     assert ([run.name for run in trial.runs], verdict) == (["empty", "full"], Verdict.NEW)
@@ -152,20 +161,6 @@ def test_disks_alone_beside_the_trials_of_their_kernel(desk: Desk) -> None:
     assert alone == [(disk, "v4.12.3") for disk in DISKS]
     said = desk.refuses(files["ssd"], "--run", "ssd", "--commit", "v4.12.3", "--verdict", "fixed")
     assert "a disk alone is on no side" in said
-
-
-def test_json(desk: Desk) -> None:
-    desk.imports(*BISECT, *ARTICLE)
-    assert main(["status", "--json", "--run-dir", str(desk.run)]) == 0
-    whole = valid("status", desk.output.readouterr().out)
-    assert (whole["state"], whole["repository"], whole["resume_command"]) == ("imported", None, None)
-    first = whole["trials"][0]
-    assert first["origin"] == {"tool": "fio-2.16", "kernel": "4.12.0-rc1+", "verdict": "old"}
-    assert (first["kernel"], first["runs"][1]["contention"], first["runs"][1]["clock_drift_s"]) == (None, None, None)
-    assert first["runs"][1]["started_at"] == "2017-07-28T18:36:40"
-    job = first["runs"][1]["jobs"][0]
-    assert (job["iops_mean"], job["iops_stddev"], job["clat_p99_ns"]) == (2141, None, 100_864_000)
-    assert job["latencies"][0]["kind"] == "slat"
 
 
 def test_a_run_without_a_name_is_the_only_one_of_each_trial(desk: Desk) -> None:

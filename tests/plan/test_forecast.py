@@ -65,15 +65,12 @@ class Place:
         return where
 
     def plan(self, *words: str, code: int = 0) -> str:
+        """What it prints, or why it refuses to."""
         self.output.readouterr()
         ends = (self.shas["c0"], self.shas["c16"])
         assert main(["plan", *ends, "--repo", str(self.home / "linux"), "--searches", "2", *words]) == code
-        return " ".join(self.output.readouterr().out.split())
-
-    def refused(self, *words: str) -> str:
-        self.output.readouterr()
-        assert main(["plan", self.shas["c0"], self.shas["c16"], "--repo", str(self.home / "linux"), *words]) == 2
-        return " ".join(self.output.readouterr().err.split())
+        said = self.output.readouterr()
+        return " ".join((said.err if code == 2 else said.out).split())
 
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
         found: dict[str, Any] = valid("plan", self.plan("--json", *words, code=code))
@@ -114,10 +111,9 @@ def test_earlier_runs_tell_times_noise_and_factor(place: Place) -> None:
     source = "assumed: no kernel of the better side was read twice here"
     assert found["wrong_runs"] == {"value": 0.05, "source": source, "measured": False}
     assert found["seed"] == 5
-    assert found["build_least_s"] == {"value": 20, "source": "of 3 builds here", "measured": True}
-    assert found["build_most_s"] == {"value": 60, "source": "of 3 builds here", "measured": True}
-    assert found["setup_s"] == {"value": 10, "source": "of 3 trials here", "measured": True}
-    assert found["runs_s"] == {"value": 90, "source": "of 3 trials here", "measured": True}
+    times = {"build_least_s": (20, "builds"), "build_most_s": (60, "builds"), "setup_s": (10, "trials")}
+    for key, (seconds, what) in {**times, "runs_s": (90, "trials")}.items():
+        assert found[key] == {"value": seconds, "source": f"of 3 {what} here", "measured": True}
     factor = pytest.approx(4000 / (1000 * 1100) ** 0.5)
     assert found["factor"] == {"value": factor, "source": "1,049 IOPS and 4,000 IOPS, measured here", "measured": True}
     noise = found["spread"]
@@ -141,12 +137,8 @@ def test_earlier_runs_tell_how_often_readings_mislead(place: Place) -> None:
 def test_earlier_searches_tell_how_often_nothing_had_changed(place: Place) -> None:
     ends = (place.trial("c0", 1000), place.trial("c16", 4000))
     sentence = f"{NOTHING_CHANGED} read.iops: the new end's was 1.10 times the old end's"
-    outcomes = (
-        (State.FOUND, ""),
-        (State.NARROWED, sentence),
-        (State.NARROWED, "one of 3 commits"),
-        (State.RUNNING, ""),
-    )
+    found, undecided, running = (State.FOUND, ""), (State.NARROWED, "one of 3 commits"), (State.RUNNING, "")
+    outcomes = (found, (State.NARROWED, sentence), undecided, running)
     runs = [place.run(f"run-{n}", *ends) for n in range(len(outcomes) + 1)]
     for run_dir, outcome in zip(runs, outcomes, strict=False):
         with Store.open(run_dir / "record.sqlite") as store:
@@ -154,8 +146,8 @@ def test_earlier_searches_tell_how_often_nothing_had_changed(place: Place) -> No
     elsewhere = place.run("elsewhere", place.trial("c0", 1000, host="other"))
     with Store.open(elsewhere / "record.sqlite") as store:
         store.set_state(State.FOUND)
-    found = experience(DEFAULTS, host_id(), [*runs, elsewhere]).earlier
-    assert (found.searches, found.without_change) == (2, 1)
+    earlier = experience(DEFAULTS, host_id(), [*runs, elsewhere]).earlier
+    assert (earlier.searches, earlier.without_change) == (2, 1)
     other = replace(DEFAULTS, machine=replace(DEFAULTS.machine, memory_bytes=DEFAULTS.machine.memory_bytes + 1))
     assert experience(other, host_id(), runs).earlier.searches == 0
 
@@ -174,12 +166,9 @@ def test_a_cache_that_was_filled_in_several_rounds_took_what_it_took(place: Plac
 
 
 def test_runs_that_were_stopped_early_are_no_figures_and_have_times_of_their_own(place: Place) -> None:
-    whole = [place.trial("c0", 1000), place.trial("c16", 4000)]
-    stopped = [
-        _stopped(place.trial("c3", 3000), StopReason.ABOVE, 50.0),
-        _stopped(place.trial("c4", 500), StopReason.NOT_ABOVE, 40.0),
-    ]
-    run_dir = place.run("one", *whole, *stopped)
+    above = _stopped(place.trial("c3", 3000), StopReason.ABOVE, 50.0)
+    below = _stopped(place.trial("c4", 500), StopReason.NOT_ABOVE, 40.0)
+    run_dir = place.run("one", place.trial("c0", 1000), place.trial("c16", 4000), above, below)
     found = place.json()
     assert [found[key]["value"] for key in ("runs_s", "early_old_s", "early_new_s")] == [90, 40, 50]
     assert "stopped early 40 s on the old side, 50 s on the new one" in place.plan()
@@ -256,8 +245,7 @@ def test_no_run_is_stopped_early_by_what_is_known_at_its_end_only(place: Place) 
 
 
 def test_what_start_would_refuse_is_not_forecast(place: Place) -> None:
-    said = place.refused("--metric", "write.iops")
-    assert "no job has write.iops: none is told to write" in said
+    assert "no job has write.iops: none is told to write" in place.plan("--metric", "write.iops", code=2)
     (place.home / "bad.config").write_text("CONFIG_HZ\n")
     for command in (["plan"], ["plan", "compare"]):
         place.output.readouterr()
@@ -280,7 +268,8 @@ def test_the_clone_that_a_workload_searches_is_the_one_that_start_makes(
     place.run("one", replace(trial, cell=replace(trial.cell, setup=started.setup)), settings=started)
     found = place.json("--grep", "dm", *of_clone, "workload.gitgrep.path=drivers")
     assert found["runs_s"] == {"value": 90, "source": "of 1 trial here", "measured": True}
-    assert "has no directory 'fs' to clone" in place.refused("--grep", "dm", *of_clone, "workload.gitgrep.path=fs")
+    refused = place.plan("--grep", "dm", *of_clone, "workload.gitgrep.path=fs", code=2)
+    assert "has no directory 'fs' to clone" in refused
 
 
 def test_a_tree_that_lacks_what_the_stack_needs_is_refused_as_start_does(place: Place) -> None:
@@ -377,11 +366,8 @@ COUNTED = ("--clock", "instructions", "--stack", "ram+ext4", "--searches", "1")
 
 def test_counted_time_has_no_noise_of_the_hosts(place: Place) -> None:
     found, by_host = place.json(*COUNTED), place.json("--stack", "ram+ext4")
-    assert found["spread"] == {
-        "value": 0.002,
-        "source": "assumed: the host has no part in counted time",
-        "measured": False,
-    }
+    source = "assumed: the host has no part in counted time"
+    assert found["spread"] == {"value": 0.002, "source": source, "measured": False}
     assert found["wrong_runs"]["value"] == 0.0
     assert found["least_factor"] < 1.01 < by_host["least_factor"]
     assert found["clock"] == {"kind": "instructions", "instruction_ns": 8}
