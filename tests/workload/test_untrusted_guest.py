@@ -17,13 +17,20 @@ from tests.workload.fio_bench import Bench
 
 @dataclass
 class Copies(FakeShell):
-    """Notes what is copied out of it, and where to."""
+    """Notes what is copied out of it, and where to; its logs have the size that it tells, if it tells one."""
 
     copied: list[Path] = field(default_factory=list)
+    log_bytes: int = 0
 
     def get(self, remote: str, local: Path) -> None:
         self.copied.append(local)
         local.write_text(FILES.get(Path(remote).name, "of the guest"), encoding="utf-8")
+        if remote.endswith(".log") and self.log_bytes:
+            os.truncate(local, self.log_bytes)
+
+
+def guest(listing: str, log_bytes: int = 0) -> Copies:
+    return Copies({FIO_RUNS: replace(GOOD, stdout=listing)}, FILES, log_bytes=log_bytes)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,7 @@ def test_a_guest_does_not_say_where_its_files_go(bench: Bench, tmp_path: Path, n
     """All that is named here lies below the test's own directory, for the day on which this fails."""
     name = name.format(tmp_path)
     (tmp_path / "stolen").write_text("precious")
-    shell = Copies({FIO_RUNS: replace(GOOD, stdout=listed("fio.json", "job.fio", name))}, FILES)
+    shell = guest(listed("fio.json", "job.fio", name))
     with pytest.raises(KernelFault, match="fio left a file called") as caught:
         bench.run(shell)
     assert caught.value.stage is Stage.WORKLOAD
@@ -62,14 +69,13 @@ def test_a_guest_does_not_say_where_its_files_go(bench: Bench, tmp_path: Path, n
     "name", ["rand read (4k)_iops.1.log", "größe_iops.1.log", "seq:read_lat.1.log", "a+b=c@d,e#f%g"]
 )
 def test_jobs_may_be_called_as_people_call_them(bench: Bench, name: str) -> None:
-    shell = Copies({FIO_RUNS: replace(GOOD, stdout=listed("fio.json", "job.fio", name))}, FILES)
+    shell = guest(listed("fio.json", "job.fio", name))
     bench.run(shell)
     assert shell.copied == [bench.logs / "fio.json", bench.logs / name]
 
 
 def test_a_guest_with_a_million_files(bench: Bench) -> None:
-    names = (f"{n}.log" for n in range(100_000))
-    shell = Copies({FIO_RUNS: replace(GOOD, stdout=listed("fio.json", *names))}, FILES)
+    shell = guest(listed("fio.json", *(f"{n}.log" for n in range(100_000))))
     with pytest.raises(KernelFault, match="fio left 100,001 files"):
         bench.run(shell)
     assert shell.copied == []
@@ -77,27 +83,14 @@ def test_a_guest_with_a_million_files(bench: Bench) -> None:
 
 @pytest.mark.parametrize("line", ["fio.json", "x fio.json", "-1 fio.json", "1e3 fio.json", f"{'9' * 21} fio.json"])
 def test_a_list_of_files_that_is_none(bench: Bench, line: str) -> None:
-    shell = Copies({FIO_RUNS: replace(GOOD, stdout=f"{line}\n")}, FILES)
     with pytest.raises(KernelFault, match="fio left a file called"):
-        bench.run(shell)
-
-
-@dataclass
-class Large(Copies):
-    """Its logs have the size that it tells."""
-
-    log_bytes: int = 0
-
-    def get(self, remote: str, local: Path) -> None:
-        super().get(remote, local)
-        if remote.endswith(".log"):
-            os.truncate(local, self.log_bytes)
+        bench.run(guest(f"{line}\n"))
 
 
 def test_a_log_that_is_too_large_is_left_out_and_told(bench: Bench) -> None:
     """Only a fast kernel has so many I/Os to log: it is not to be skipped for that."""
     large = listed("a_iops.1.log", size_bytes=(64 << 20) + 1) + listed("b_bw.2.log", size_bytes=64 << 20)
-    shell = Large({FIO_RUNS: replace(GOOD, stdout=large + listed("fio.json", "job.fio"))}, FILES, log_bytes=64 << 20)
+    shell = guest(large + listed("fio.json", "job.fio"), log_bytes=64 << 20)
     assert len(bench.run(shell).jobs) == 2
     assert shell.copied == [bench.logs / "fio.json", bench.logs / "b_bw.2.log"]
     told = (bench.logs / "left-out.txt").read_text()
@@ -107,8 +100,7 @@ def test_a_log_that_is_too_large_is_left_out_and_told(bench: Bench) -> None:
 
 def test_logs_that_are_large_together(bench: Bench) -> None:
     names = [f"{n}.log" for n in range(100)]
-    found = listed("fio.json") + listed(*names, size_bytes=60 << 20)
-    shell = Large({FIO_RUNS: replace(GOOD, stdout=found)}, FILES, log_bytes=60 << 20)
+    shell = guest(listed("fio.json") + listed(*names, size_bytes=60 << 20), log_bytes=60 << 20)
     bench.run(shell)
     assert len(shell.copied) == 5
     assert len((bench.logs / "left-out.txt").read_text().splitlines()) == 97
@@ -116,7 +108,7 @@ def test_logs_that_are_large_together(bench: Bench) -> None:
 
 def test_the_figures_are_never_left_out(bench: Bench) -> None:
     """How much of them is taken is for the connection to say."""
-    shell = Copies({FIO_RUNS: replace(GOOD, stdout=listed("fio.json", size_bytes=1 << 40))}, FILES)
+    shell = guest(listed("fio.json", size_bytes=1 << 40))
     bench.run(shell)
     assert shell.copied == [bench.logs / "fio.json"]
 
@@ -140,15 +132,11 @@ def test_figures_that_no_machine_has_are_the_kernels(bench: Bench, figure: str) 
     assert len(caught.value.reason) < 400
 
 
-def test_an_output_without_a_job_that_reads(bench: Bench) -> None:
-    files = {"fio.json": '{"fio version": "fio-3.33", "jobs": []}'}
-    with pytest.raises(KernelFault, match="no figures of a job that reads"):
-        bench.run(FakeShell({FIO_RUNS: replace(GOOD, stdout=listed("fio.json"))}, files))
-
-
-def test_an_output_without_the_figures_of_one_of_the_jobs(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("left", "message"), [(0, "no figures of a job that reads"), (1, "figures of 1 jobs, and 2 were started")]
+)
+def test_an_output_without_the_figures_of_each_job(bench: Bench, left: int, message: str) -> None:
     document = json.loads(FILES["fio.json"])
-    del document["jobs"][1]
-    files = {**FILES, "fio.json": json.dumps(document)}
-    with pytest.raises(KernelFault, match="figures of 1 jobs, and 2 were started"):
-        bench.run(FakeShell({FIO_RUNS: GOOD}, files))
+    del document["jobs"][left:]
+    with pytest.raises(KernelFault, match=message):
+        bench.run(FakeShell({FIO_RUNS: GOOD}, {**FILES, "fio.json": json.dumps(document)}))
