@@ -10,7 +10,8 @@ from itertools import groupby
 from bisector.commands.arguments import Verbs, add_settings, add_verb, effective
 from bisector.commands.output import write, write_document
 from bisector.config import options
-from bisector.config.options import CONFIG_FILE, Effective, SettingRow
+from bisector.config.option_table import by_key
+from bisector.config.options import CONFIG_FILE, SettingRow
 
 _EXAMPLES = f"""\
 examples:
@@ -53,7 +54,7 @@ def settings(arguments: argparse.Namespace) -> int:
         for key in keys:
             if not any(f"{row.key}.".startswith(f"{key}.") for row in chosen):
                 options.refuse_key(key, "bisector settings")
-        lines = explained(chosen, found, defaults, width)
+        lines = explained(chosen, defaults, width)
     else:
         lines = listed(rows, width if sys.stdout.isatty() else None)
     write("".join(f"{line}\n" for line in lines))
@@ -75,11 +76,9 @@ def listed(rows: Sequence[SettingRow], width: int | None) -> Iterator[str]:
             yield from (f"{'':{key_width}}  {line}" for line in further)
 
 
-def explained(
-    rows: Sequence[SettingRow], effective: Effective, defaults: Mapping[str, object], width: int
-) -> Iterator[str]:
+def explained(rows: Sequence[SettingRow], defaults: Mapping[str, object], width: int) -> Iterator[str]:
     """The details of some settings: value, origin, default, flag, meaning and accepted values."""
-    known = {option.key: option for option in options.rows_for(effective.settings)}
+    known = by_key(row.key for row in rows)
     for number, row in enumerate(rows):
         option = known[row.key]
         flags = " or ".join(filter(None, (f"{option.flag} {option.metavar}".strip(), option.short)))

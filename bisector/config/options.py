@@ -459,11 +459,6 @@ def current_mail_settings(recorded: Settings, flags: Flags, config: Path | None)
     return mail
 
 
-def rows_for(settings: Settings) -> tuple[Option, ...]:
-    """Every row, including those of all disks in the settings."""
-    return tuple(row for row, _ in _values(settings))
-
-
 def _values(settings: Settings) -> Iterator[tuple[Option, Any]]:
     storage, workload = settings.storage, settings.workload
     above = (settings, settings.bisect, settings.kernel, settings.machine, storage)
@@ -510,10 +505,9 @@ def changed(settings: Settings) -> dict[str, object]:
 
 def describe(effective: Effective) -> list[SettingRow]:
     """The rows of ``bisector settings``, in the order of the table."""
-    written = written_values(effective.settings)
     return [
-        SettingRow(option.key, shown(written[option.key]), effective.origins.get(option.key, ""), option.help)
-        for option in rows_for(effective.settings)
+        SettingRow(row.key, shown(row.write(value)), effective.origins.get(row.key, ""), row.help)
+        for row, value in _values(effective.settings)
     ]
 
 

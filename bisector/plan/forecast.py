@@ -292,9 +292,8 @@ class BudgetReach(JsonObject, frozen=True, kw_only=True):
     @classmethod
     def of(cls, results: Sequence[SimulatedResult], budget_s: float) -> "BudgetReach":
         """Return the results of searches that had ``budget_s`` seconds."""
-        summary, searches = Summary.of(results), len(results)
-        named, right = round(summary.named_rate * searches), summary.named_right_rate
-        left = summary.left_median
+        found, searches = Summary.of(results), len(results)
+        named, right, left = round(found.named_rate * searches), found.named_right_rate, found.left_median
         return cls(budget_s=budget_s, searches=searches, named=named, named_right=right, candidates=left)
 
     @property

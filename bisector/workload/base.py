@@ -1,8 +1,4 @@
-"""A workload: it runs on a mounted stack, once in each of the stack's phases, and measures.
-
-Each workload is one file of this room (fio's is a folder), with a class derived from :class:`Workload`, and one line in
-:mod:`bisector.workload.workloads`. Another package adds one with :func:`bisector.workload.workloads.register`.
-"""
+"""A workload: it runs on a mounted stack, once in each of the stack's phases, and measures."""
 
 import re
 import time
