@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from bisector.analysis.verdicts import Judging, host_of
 from bisector.config import Settings
@@ -22,22 +23,18 @@ from bisector.store.store import Store
 class Experience:
     """The times and readings of comparable runs, and their kernels; times are in seconds.
 
-    ``above_s`` and ``below_s`` are the times of the runs of trials that were stopped early, by the side that was clear,
-    after whole fills; ``short_above_s`` and ``short_below_s`` the same after short fills, and ``fills_s`` those short
-    fills alone. Builds are comparable if the configuration is the same; everything else if guest, storage and workload
-    are the same, too. ``scores`` has the scores of all sound whole trials by commit, ``kernels`` the kernel that was
-    built from each commit. ``earlier`` counts the readings of kernels that were read more than once. ``unreadable`` has
-    a sentence for each run that could not be read.
+    ``early_s`` are the times of the runs of trials that were stopped early, by the reason and whether the fill before
+    was short, and ``fills_s`` those of short fills alone. Builds are comparable if the configuration is the same;
+    everything else if guest, storage and workload are the same, too. ``scores`` has the scores of all sound whole
+    trials by commit, ``kernels`` the kernel that was built from each commit. ``earlier`` counts the readings of kernels
+    that were read more than once. ``unreadable`` has a sentence for each run that could not be read.
     """
 
     builds_s: tuple[float, ...] = ()
     setups_s: tuple[float, ...] = ()
     workloads_s: tuple[float, ...] = ()
-    above_s: tuple[float, ...] = ()
-    below_s: tuple[float, ...] = ()
-    short_above_s: tuple[float, ...] = ()
-    short_below_s: tuple[float, ...] = ()
     fills_s: tuple[float, ...] = ()
+    early_s: Mapping[tuple[StopReason, bool], tuple[float, ...]] = field(default_factory=dict)
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     earlier: EarlierSearches = field(default_factory=EarlierSearches)
@@ -46,13 +43,17 @@ class Experience:
     def __add__(self, other: "Experience") -> "Experience":
         """The sum of both."""
         added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
-        scores = {
-            sha: (*self.scores.get(sha, ()), *other.scores.get(sha, ())) for sha in {**self.scores, **other.scores}
-        }
-        return Experience(**added, scores=scores, kernels={**self.kernels, **other.kernels})
+        early_s, scores = _joined(self.early_s, other.early_s), _joined(self.scores, other.scores)
+        return Experience(**added, early_s=early_s, scores=scores, kernels={**self.kernels, **other.kernels})
 
 
-_ADDED = tuple(one.name for one in fields(Experience) if one.name not in ("scores", "kernels"))
+_ADDED = tuple(one.name for one in fields(Experience) if one.name not in ("early_s", "scores", "kernels"))
+
+
+def _joined(
+    one: Mapping[Any, tuple[float, ...]], other: Mapping[Any, tuple[float, ...]]
+) -> dict[Any, tuple[float, ...]]:
+    return {key: one.get(key, ()) + other.get(key, ()) for key in {**one, **other}}
 
 
 def experience(settings: Settings, host: str, run_dirs: Iterable[Path]) -> Experience:
@@ -115,10 +116,7 @@ def _times(trials: Sequence[Trial], phases: tuple[str, ...]) -> Experience:
     return Experience(
         setups_s=tuple(one.timings.boot_s + one.timings.storage_s for one in ran),
         workloads_s=tuple(one.timings.workload_s for one in ran if one.is_whole),
-        above_s=tuple(early[StopReason.ABOVE, False]),
-        below_s=tuple(early[StopReason.NOT_ABOVE, False]),
-        short_above_s=tuple(early[StopReason.ABOVE, True]),
-        short_below_s=tuple(early[StopReason.NOT_ABOVE, True]),
+        early_s={kind: tuple(seconds) for kind, seconds in early.items()},
         fills_s=tuple(sum(run.duration_s for run in one.runs[:-1]) for one in ran if one.filled_short),
     )
 

@@ -15,6 +15,7 @@ from bisector.analysis.levels import LEAST_FACTOR
 from bisector.config import Settings
 from bisector.core import units
 from bisector.core.deadline import BY_THE_HOST, GuestTime
+from bisector.core.figures import StopReason
 from bisector.core.json_document import FLAT, SCHEMA, JsonObject
 from bisector.core.subject import Commit, Relevance
 from bisector.core.units import percent_text
@@ -144,14 +145,14 @@ def inputs_of(asked: ForecastRequest, known: Experience, matter: int, left_s: fl
         fill_s = _measured(known.fills_s, fmean, time.most_host_s(rule.expected_s), "short fill")
         saved_s = time.most_host_s(workload.runtime_s) - fill_s.value
 
-    def early_s(after_whole: Sequence[float], after_short: Sequence[float], share: float) -> Quantity:
+    def early_s(reason: StopReason, share: float) -> Quantity:
         if not asked.stops_early:
             return runs_s
+        after_whole, after_short = (known.early_s.get((reason, short), ()) for short in (False, True))
         seconds = (after_short if saved_s else ()) or tuple(one - saved_s for one in after_whole)
         return _measured(seconds, fmean, runs_s.value * (runs - 1 + share) / runs - saved_s, "trial")
 
-    old = early_s(known.below_s, known.short_below_s, _EARLY_BELOW_SHARE)
-    new = early_s(known.above_s, known.short_above_s, _EARLY_ABOVE_SHARE)
+    old, new = early_s(StopReason.NOT_ABOVE, _EARLY_BELOW_SHARE), early_s(StopReason.ABOVE, _EARLY_ABOVE_SHARE)
     ends = [known.scores.get(end.sha) for end in (asked.wanted.old, asked.wanted.new)]
     scores = [median(one) for one in ends if one is not None]  # of both ends, if both were measured here
     direction = settings.bisect.expected
