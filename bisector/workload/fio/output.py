@@ -47,8 +47,7 @@ OF_CLIENTS = (
     "with --output-format=json"
 )
 
-_SUFFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
-_NUMBER = re.compile(r"(\d{1,12}(?:\.\d{0,9})?)([kKMG]?)", re.ASCII)
+_NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,9})?[kKMG]?", re.ASCII)
 _DONE = re.compile(r"\[(\d+(?:\.\d+)?)%(?: done)?\]")
 _IOPS = re.compile(r"\[([^\[\]]+?) (?:IOPS|iops)\]")
 _SAYING = re.compile(r"^(?:fio: |Bad option|Did you mean)")
@@ -105,7 +104,7 @@ def parse_status_line(line: str) -> tuple[float, float] | None:
     if not newest.startswith("Jobs:") or (iops := _IOPS.search(newest)) is None:
         return None
     done = _DONE.search(newest)
-    figures = (float(number) * _SUFFIXES[suffix] for number, suffix in _NUMBER.findall(iops[1]))
+    figures = (_amount(number, old=False)[0] for number in _NUMBER.findall(iops[1]))
     return sum(figures), float(done[1]) / 100 if done else 0.0
 
 
