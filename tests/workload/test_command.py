@@ -20,7 +20,8 @@ from bisector.nightly.plan import conditions
 from bisector.store.rundir import fingerprint, keep_inputs
 from bisector.workload.command import FIGURES, Command
 from bisector.workload.repetitions import GuestState
-from tests.workload.test_repetitions import MNT, STACK, Place, place
+from tests.workload.fio_bench import STACK
+from tests.workload.test_repetitions import MNT, Place, place
 
 __all__ = ["place"]  # a fixture
 

@@ -36,7 +36,6 @@ def said(text: str) -> str:
         ("# group_reporting=1", ""),
         ("group_reporting=0", ""),
         ("group_reporting = 00 ; off", ""),
-        ("unified_rw_reporting=none", ""),
         ("unified_rw_reporting=both", ""),
         ("unified_rw_reporting=0", ""),
         ("per_job_logs", ""),
@@ -96,10 +95,8 @@ def test_files_of_a_job_without_a_directory(place: str, is_on_the_stack: bool) -
 @pytest.mark.parametrize(
     ("jobs_of", "metric", "why"),
     [
-        ("rw=randread", "read.iops", ""),
         ("rw=randread\n[writer]\nrw=write", "read.clat.p99", ""),
         ("readwrite=write:4", "write.bw", ""),
-        ("rw=randrw", "write.lat.mean", ""),
         ("rw=randwrite", "elapsed", ""),
         ("rw=randwrite", "read.iops", "no job has read.iops: none is told to read"),
         ("rw=randread\n[other]\nrw=read", "write.iops", "no job has write.iops: none is told to write"),

@@ -11,11 +11,9 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
-from bisector.core.figures import Contention
 from bisector.core.shell import CommandResult
 from bisector.core.trial import KernelFault
 from bisector.host.process import run_here
-from bisector.storage.layer import Counters, LayerPlan, MountedStack
 from bisector.workload import repetitions
 from bisector.workload.base import RunSite
 from bisector.workload.repetitions import (
@@ -27,11 +25,9 @@ from bisector.workload.repetitions import (
     Repetition,
 )
 from tests.localshell import LocalShell
+from tests.workload.fio_bench import QUIET, STACK
 
 MNT = "/mnt"
-QUIET = Contention(0.1, 0.0, 0.0)
-COUNTERS = Counters(lambda shell: None, lambda before, after: [("cache.promotions", 2.0)])
-STACK = MountedStack(MNT, (), room="storage.hdd.size", made=(LayerPlan(MNT, (), counters=COUNTERS),))
 
 
 @dataclass
