@@ -50,15 +50,15 @@ def let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
         with suppress(UserError), Repository.open(path) as repository:  # the repository may have been deleted
             release(repository, run.path)
     except InfraError as error:
-        again = f"then {from_record.resume_command(run.path)} removes them"
-        advice = "; ".join(filter(None, (error.hint, again)))
+        again = from_record.run_command("resume", run.path)
+        advice = "; ".join(filter(None, (error.hint, f"then {again} removes them")))
         tell(Note(f"the repository still has references of this run: {error} ({advice})"))
 
 
 @contextmanager
 def ends_recorded(run: RunDirectory, store: Store) -> Iterator[None]:
     """Record the error that stops a bisection, and add to it how to go on; an interrupt is :class:`Interrupted`."""
-    resume = from_record.resume_command(run.path)
+    resume = from_record.run_command("resume", run.path)
     try:
         with our_files(run.path):
             yield

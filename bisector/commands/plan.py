@@ -85,7 +85,7 @@ def plan(arguments: argparse.Namespace) -> int:
         begun = session.begun(asked, arguments.run_dir, warn)
         with begun as (run, store), display_for(sys.stderr, quiet=False) as display:
             session.go_on(run, store, display, aim=Aim.ENDS)
-            note(f"bisector: to search with these readings: {from_record.resume_command(run.path)}")
+            note(f"bisector: to search with these readings: {from_record.run_command('resume', run.path)}")
     asked = replace(asked, budget_s=arguments.budget)
     made = forecast_of(asked, arguments.searches, arguments.seed, arguments.hosts)
     if arguments.json:

@@ -260,7 +260,7 @@ def confirm(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFact
     """
     if store.settings.bisect.confirm_by is ConfirmBy.NONE:
         return
-    clock, resume = from_record.view(run, store).host_clock, from_record.resume_command(run.path)
+    clock, resume = from_record.view(run, store).host_clock, from_record.run_command("resume", run.path)
     try:
         if clock is not None and clock.is_due:
             tell(Note(clock.plan))

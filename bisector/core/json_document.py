@@ -12,14 +12,13 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import UNSET as ABSENT
-from msgspec import UnsetType as Absent
 
-__all__ = ["ABSENT", "Absent", "JsonObject", "members", "parsed", "plain", "text"]
-
+# The type and the value of a key that is not there
+Absent: TypeAlias = msgspec.UnsetType
+ABSENT: Final = msgspec.UNSET
 SCHEMA = "counts up when a key is renamed, removed or changes its meaning; new keys may come at any time"
 Document = TypeVar("Document", bound="JsonObject")
 

@@ -29,7 +29,6 @@ class LatencyKind(StrEnum):
 
 # "mixed" is for all I/O together, if fio is told to report one figure for it (unified_rw_reporting=mixed).
 DIRECTIONS = ("read", "write", "trim", "mixed")
-_NUMBER = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>\S*)", re.ASCII)
 _PERCENTILE = re.compile(r"p(?P<percent>[0-9]{1,2}(?:\.[0-9]{1,6})?)", re.ASCII)
 _THREE_DIGITS = 3
 _MINUTE_S = 60
@@ -91,11 +90,11 @@ class Unit(StrEnum):
 
         Raises :class:`UserError`, also for a time or a bandwidth without its unit.
         """
-        found = _NUMBER.fullmatch(text.strip())
-        factor = None if found is None else _WRITINGS[self].scale.get(found["unit"])
-        if found is None or factor is None or not (value := float(found["number"]) * factor) > 0:
-            raise UserError(f"{text!r} is not a value in {self}", f"expected one such as {self.example}")
-        return value
+        with suppress(ValueError):
+            number, factor = units.quantity(text, _WRITINGS[self].scale)
+            if number > 0:
+                return number * factor
+        raise UserError(f"{text!r} is not a value in {self}", f"expected one such as {self.example}")
 
     def typed(self, value: float) -> str:
         """Format a value so that :meth:`read` reads it, with all its digits."""

@@ -16,27 +16,11 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
 
 from bisector.core import units
 from bisector.core.errors import UserError
 
-__all__ = [
-    "AUTO",
-    "Bandwidth",
-    "Block",
-    "Count",
-    "Form",
-    "Line",
-    "Meta",
-    "NonNegative",
-    "Number",
-    "Option",
-    "Problem",
-    "Seconds",
-]
-__all__ += ["Share", "Size", "Unfit", "WholeSeconds", "Words", "absolute", "expected", "options_of", "read"]
-
+Meta = msgspec.Meta  # the limits of a value, beside its type
 AUTO = "auto"
 _MOST = 1 << 62  # bytes, or another count: numbers of the kernel and of QEMU have 63 bits
 _LONGEST_S = 1e9  # longer than anybody waits; keeps every duration exact in a float
@@ -51,8 +35,7 @@ class Form:
     """How values are written for which TOML has no type.
 
     ``read`` takes a value of TOML or of the command line, and the directory that relative paths start from; it raises
-    :class:`ValueError` or :class:`UserError`. ``write`` is its inverse and gives TOML's types. ``expected`` describes
-    the values.
+    :class:`ValueError` or :class:`UserError`. ``write`` is its inverse and gives TOML's types.
     """
 
     expected: str
@@ -86,15 +69,12 @@ def _share(text: str) -> object:
     return float(text.removesuffix("%")) / 100 if text.endswith("%") else text
 
 
-def _bandwidth(text: str) -> int:
-    return units.size_bytes(text.removesuffix("/s"))
-
-
 _SIZES = "such as 512MiB, 5G or a whole number"
 _DURATIONS = "such as 40s, 15min or 1h30m"
 Size: TypeAlias = Annotated[int, Form(f"a size {_SIZES}", _of_text(units.size_bytes), units.size_text)]  # bytes
 Block: TypeAlias = Annotated[Literal[512, 4096], Form("512 or 4096 bytes", _of_text(units.size_bytes), units.size_text)]
-Bandwidth: TypeAlias = Annotated[int, Form(f"bytes/s {_SIZES}", _of_text(_bandwidth), units.size_text), Meta(ge=0)]
+_PER_S = _of_text(lambda text: units.size_bytes(text.removesuffix("/s")))
+Bandwidth: TypeAlias = Annotated[int, Form(f"bytes/s {_SIZES}", _PER_S, units.size_text), Meta(ge=0)]
 Seconds: TypeAlias = Annotated[
     float, Form(f"a duration {_DURATIONS}", _of_text(units.duration_s), units.duration_text), Meta(le=_LONGEST_S)
 ]

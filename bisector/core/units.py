@@ -37,7 +37,7 @@ _TYPED_DURATIONS = {
     "us": 0.000001,
     "ms": 0.001,
 }
-_QUANTITY = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>[A-Za-z]*)")
+_QUANTITY = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,40})?) *(?P<unit>\S*)", re.ASCII)
 _PART = re.compile(r"[0-9.]+ *[A-Za-z]+")
 
 
@@ -100,7 +100,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 def size_bytes(text: str) -> int:
     """Parse a size in bytes, "512MiB", "64M", "1.5GB" or "4096"; raises :class:`ValueError`."""
-    number, factor = _quantity(text, _TYPED_SIZES)
+    number, factor = quantity(text, _TYPED_SIZES)
     size = number * factor
     if size != int(size):
         raise ValueError(f"not a whole number of bytes: {text!r}")
@@ -118,7 +118,7 @@ def size_text(size: int) -> str | int:
 def duration_s(text: str) -> float:
     """Parse a duration in seconds, "40s", "15min", "1h 30m", "6 hours", "500ms" or "40"; raises :class:`ValueError`."""
     parts = _PART.findall(text) if re.fullmatch(rf"\s*(?:{_PART.pattern}\s*){{2,}}", text) else [text]
-    return float(sum(number * factor for number, factor in (_quantity(part, _TYPED_DURATIONS) for part in parts)))
+    return float(sum(number * factor for number, factor in (quantity(part, _TYPED_DURATIONS) for part in parts)))
 
 
 def duration_text(seconds: float) -> str | float:
@@ -133,7 +133,8 @@ def duration_text(seconds: float) -> str | float:
     return float(seconds) if "e" in written else f"{written}s"
 
 
-def _quantity(text: str, units: Mapping[str, float]) -> tuple[float, float]:
+def quantity(text: str, units: Mapping[str, float]) -> tuple[float, float]:
+    """Parse a number with a unit; return it with the factor of that unit. Raises :class:`ValueError`."""
     match = _QUANTITY.fullmatch(text.strip())
     if match is None or match["unit"] not in units:
         raise ValueError(f"not a number with a unit: {text[:_QUOTED]!r}")

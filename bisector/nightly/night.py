@@ -344,7 +344,7 @@ class JobRun:
                 message = f"given up after {_PATIENCE} nights: {error.message}"
                 value = history.last.value if history.last else None
                 self._add(BisectionConcluded(left.run_dir, State.FAILED, message, "", left.new_sha, value))
-                resume, reset = from_record.resume_command(left.run_dir), from_record.reset_command(left.run_dir)
+                resume, reset = (from_record.run_command(name, left.run_dir) for name in ("resume", "reset"))
                 hint = (
                     f"{resume} goes on with it all the same; until it is ended by {reset} its files stay, and its"
                     f" references in {self.job.repository}"

@@ -22,7 +22,7 @@ from bisector.status.comparison import (
     ComparisonResult,
     stack_contrasts,
 )
-from bisector.status.from_record import resume_command
+from bisector.status.from_record import run_command
 from bisector.store.facts import Plan
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store, state_of
@@ -371,7 +371,7 @@ def told(run: RunDirectory, store: Store, plan: Plan) -> Iterator[Block]:
 
 def to_go_on(run_dir: Path, state: State, blocks: Blocks) -> str:
     """The command that goes on, with more time if the budget ended the run; empty if nothing is left to do."""
-    resume = resume_command(run_dir)
+    resume = run_command("resume", run_dir)
     if state is not State.MEASURED:
         return resume
     if takes_s := left_s(blocks):

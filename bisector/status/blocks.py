@@ -119,7 +119,7 @@ class Blocks:
 
     def host(self, block: Block) -> str:
         """The host that measured the first trial of a block; empty if the block has no trial yet."""
-        return next((one.trial.host for arm in block.arms if (one := self._trials.get(Place(block.n, arm)))), "")
+        return next((one.trial.host for one in self._measured(block)), "")
 
     def of_setup(self, setup: int) -> tuple[Block, ...]:
         """The blocks of a setup, in the order in which they were begun."""
@@ -139,15 +139,9 @@ class Blocks:
         """The number of blocks of all setups in a state."""
         return sum(self.state(block) is state for block in self.blocks)
 
-    def trial(self, place: Place) -> Trial | None:
-        """The trial of an arm in a block, if it was measured."""
-        found = self._trials.get(place)
-        return found.trial if found is not None else None
-
     def trials(self, block: Block) -> Mapping[str, tuple[int, Trial]]:
         """The number and the trial of each measured arm of a block, by the arm's name."""
-        found = ((arm, self._trials.get(Place(block.n, arm))) for arm in block.arms)
-        return {self.plan.arms[arm].name: (one.n, one.trial) for arm, one in found if one is not None}
+        return {self.plan.arms[one.place.arm].name: (one.n, one.trial) for one in self._measured(block)}
 
     def left(self, block: Block) -> tuple[int, ...]:
         """The arms of a block that are still to be measured, in order."""
@@ -156,9 +150,9 @@ class Blocks:
     def values(self, setup: int) -> tuple[Mapping[int, float], ...]:
         """The value of each arm by the setup's objective, for each block of the setup that counts."""
         objective = self.plan.setups[setup].bisect.objective
-        trials = ({arm: self._trials[Place(block.n, arm)].trial for arm in block.arms} for block in self.counted(setup))
-        found = ({arm: figure(judged_run(trial), objective) for arm, trial in row.items()} for row in trials)
-        return tuple({arm: value for arm, value in row.items() if value is not None} for row in found)
+        rows = (((one.place.arm, figure(judged_run(one.trial), objective)) for one in self._measured(block))
+                for block in self.counted(setup))  # fmt: skip
+        return tuple({arm: value for arm, value in row if value is not None} for row in rows)
 
     def pairs(self, setup: int, arm: int) -> tuple[tuple[float, float], ...]:
         """The values of the first arm and of another arm, from each block that counts and has both."""
@@ -240,7 +234,7 @@ class Blocks:
 
     def works_on_another_host(self, block: Block) -> bool:
         """Whether the arm that ended a block works on this setup on another host, and never on the block's own host."""
-        faulty = {arm for arm in block.arms if (trial := self.trial(Place(block.n, arm))) and trial.fault is not None}
+        faulty = {one.place.arm for one in self.placed if one.place.block == block.n and one.trial.fault is not None}
         of_setup = [one for one in self.placed if self.is_of(one, block.setup) and one.place.arm in faulty]
         works_on = {one.trial.host for one in of_setup if one.trial.fault is None}
         return bool(works_on) and self.host(block) not in works_on
@@ -268,8 +262,12 @@ class Blocks:
     def _outcomes(self) -> dict[int, tuple[BlockState, str]]:
         return {block.n: self._outcome(block) for block in self.blocks}
 
+    def _measured(self, block: Block) -> list[Placed]:
+        """The trials of a block, in the order of its arms."""
+        return [one for arm in block.arms if (one := self._trials.get(Place(block.n, arm))) is not None]
+
     def _outcome(self, block: Block) -> tuple[BlockState, str]:
-        measured = [one for arm in block.arms if (one := self._trials.get(Place(block.n, arm))) is not None]
+        measured = self._measured(block)
         for one in measured:
             verdict, why = judged(self.plan, block, one)
             if verdict in _ENDED_BY:
@@ -291,12 +289,12 @@ class Blocks:
         for before, after in pairwise(measured):
             if why := self._between(before, after, longest_s):
                 return f"interrupted after trial {before.n}: {why}"
-        if not goes_on and self._recorded_by(measured[-1]) != self.process:
+        if not goes_on and self._processes(measured[-1])[1] != self.process:
             return f"interrupted after trial {measured[-1].n}: its process ended"
         return ""
 
-    def _recorded_by(self, one: Placed) -> int:
-        return self.processes.get(one.n, (0, 0))[1]
+    def _processes(self, one: Placed) -> tuple[int, int]:
+        return self.processes.get(one.n, (0, 0))
 
     def _between(self, before: Placed, after: Placed, longest_s: float) -> str:
         one, other = before.trial, after.trial
@@ -304,7 +302,7 @@ class Blocks:
             return f"the host changed: {difference(one.era, other.era)}"
         if one.era is not None and other.era is not None and one.era.boot != other.era.boot:
             return "the host was booted anew"
-        if self._recorded_by(before) != self.processes.get(after.n, (0, 0))[0]:
+        if self._processes(before)[1] != self._processes(after)[0]:
             return "its process ended"
         began, ended = (datetime.fromisoformat(trial.started_at) for trial in (other, one))
         gap_s = (began - ended).total_seconds() - one.timings.total_s

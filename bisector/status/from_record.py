@@ -22,7 +22,6 @@ from bisector.core import units
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError, UserError
 from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, NotChanged
-from bisector.core.units import plural
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Range, SearchRange
 from bisector.git.repository import Repository
@@ -60,9 +59,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     says why it has none.
     """
     asked = store.bisection()
-    settings = store.settings
-    trials_of_all = store.trials()
-    by_others, is_search = store.by_others, store.is_search
+    settings, trials_of_all, by_others = store.settings, store.trials(), store.by_others
     old, new = ends_by_others(asked, trials_of_all) if by_others else (asked.old_sha, asked.new_sha)
     judging = Judging(settings, trials_of_all, old, new)
     last = store.state()
@@ -70,7 +67,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
-    log, taken, clock, budget = run.path / GIT_LOG, store.taken(), None, None
+    log, taken, clock, budget, next_step = run.path / GIT_LOG, store.taken(), None, None, None
     if given := store.facts(Budget):
         spent_s, is_over = store.spent_s() - given[-1].spent_s, last is not None and last.out_of_time
         budget = BudgetView(given[-1].budget_s, spent_s, is_over)
@@ -80,6 +77,8 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     if own_steps and state in _ENDED:
         steps = " and ".join(map(judging.objective.text, own_steps))
         message += f"; the readings lie on more than two levels, so there is another step, at {steps}"
+        if by is None and not by_others:
+            next_step = run_command("next-step", run.path)
     ended_at = last.at if last is not None and state is not State.RUNNING else None
     seen = judging if by is None else _seen_by(judging, by)
     objective, origin = seen.objective, None
@@ -121,16 +120,14 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
         other_steps=tuple(map(objective.value_of, seen.other_lines)),
         baselines=tuple(trial for _, trial in store.baselines()),
         controls=store.controls(),
-        next_step_command=next_step_command(run.path)
-        if own_steps and state in _ENDED and seen is judging and not by_others
-        else None,
+        next_step_command=next_step,
         seen_again=seen_again(judging, seen) or None,
         budget=budget,
         host_thresholds=tuple(_host_thresholds(seen)),
         clock=None if by_others else settings.machine.time,
         host_clock=clock,
     )
-    return replace(made, resume_command=_how_to_go_on(run, made)) if is_search else made
+    return replace(made, resume_command=_how_to_go_on(run, made)) if store.is_search else made
 
 
 def _seen_by(judging: Judging, by: Objective) -> Judging:
@@ -160,8 +157,8 @@ def _outcome(
     if store.by_others:
         return *outcome_by_others(asked, judging), None, {}
     if not store.is_search:
-        commits = plural(len({trial.commit.sha for _, trial in judging.trials}), "commit")
-        return State.MEASURED, f"{plural(len(judging.trials), 'trial')} of {commits}", (), None, {}
+        commits = units.plural(len({trial.commit.sha for _, trial in judging.trials}), "commit")
+        return State.MEASURED, f"{units.plural(len(judging.trials), 'trial')} of {commits}", (), None, {}
     state, message = state_of(run, store)
     belief, likely = _belief(asked, judging, store)
     return state, message, _candidates(asked, judging, belief, state, message), belief, likely
@@ -169,29 +166,19 @@ def _outcome(
 
 def _how_to_go_on(run: RunDirectory, view: BisectionView) -> str | None:
     """The command to go on with, if any; after a budget is spent, with a new budget for the expected trials."""
-    resume, budget, belief = resume_command(run.path), view.budget, view.belief
-    if budget is not None and budget.is_over and not (view.host_clock is not None and view.host_clock.waits):
+    resume, budget, belief = run_command("resume", run.path), view.budget, view.belief
+    waits = view.host_clock is not None and view.host_clock.waits
+    if budget is not None and budget.is_over and not waits:
         took = [one.trial.timings.total_s for one in view.trials if one.trial.timings.total_s]
         left_s = belief.trials_left * math.fsum(took) / len(took) if belief is not None and took else 0.0
         more = f"{math.ceil(_SPARE * left_s / _MIN_S)}min" if left_s else units.duration_text(budget.budget_s)
         return f"{resume} --budget {more}"
-    waits = view.host_clock is not None and view.host_clock.waits
     return resume if waits or view.state not in _ENDED else None
 
 
-def resume_command(run_dir: Path) -> str:
-    """The command that goes on with a run."""
-    return f"bisector resume --run-dir {shlex.quote(str(run_dir))}"
-
-
-def reset_command(run_dir: Path) -> str:
-    """The command that ends a run and keeps only its record."""
-    return f"bisector reset --run-dir {shlex.quote(str(run_dir))}"
-
-
-def next_step_command(run_dir: Path) -> str:
-    """The command that looks for a step that the run itself does not look for."""
-    return f"bisector next-step --run-dir {shlex.quote(str(run_dir))}"
+def run_command(name: str, run_dir: Path) -> str:
+    """What to type for a command on this run."""
+    return f"bisector {name} --run-dir {shlex.quote(str(run_dir))}"
 
 
 @contextmanager
@@ -216,7 +203,7 @@ def case_of(store: Store) -> Case | None:
     asked = store.bisection()
     judging = Judging(store.settings, store.trials(), asked.old_sha, asked.new_sha)
     with _case(asked, judging, store) as found:
-        return found[1] if found is not None else None
+        return None if found is None else found[1]
 
 
 def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefView | None, Mapping[str, float]]:
@@ -325,7 +312,7 @@ def seen_again(judging: Judging, seen: Judging) -> str:
     turned = [sha[:12] for sha, verdict in own.items() if other.get(sha, verdict) is not verdict]
     silent = sum(sha not in other for sha in own)
     told = len(own) - silent
-    what = f"{len(turned)} of {plural(told, 'commit')} would be on the other side ({', '.join(turned)})"
+    what = f"{len(turned)} of {units.plural(told, 'commit')} would be on the other side ({', '.join(turned)})"
     if not turned:
         what = f"{'the one commit is' if told == 1 else f'all {told} commits are'} on the side that the verdicts say"
     unknown = f"; of {silent} it says nothing" if silent else ""

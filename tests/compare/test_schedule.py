@@ -294,8 +294,6 @@ def test_values_and_pairs_are_those_of_blocks_that_count() -> None:
     blocks, _ = played(nothing(), sound(PLAN, lambda arm: 1_000.0 + arm))
     assert blocks.values(0) == ({0: 1_000.0, 1: 1_001.0, 2: 1_002.0},) * 2
     assert blocks.pairs(1, 2) == ((1_000.0, 1_002.0),) * 2
-    assert blocks.trial(Place(1, 0)) is not None
-    assert blocks.trial(Place(99, 0)) is None
 
 
 def test_an_arm_that_is_lost_keeps_its_values() -> None:
