@@ -231,26 +231,14 @@ _POLICY = _Policy(linesep="\n")
 
 def subject(report: Told) -> str:
     """The subject of a letter: the thread's, if the letter follows another one."""
-    envelope = _envelope(report)
+    envelope = envelope_of(report)
     return header(f"Re: {envelope.subject.removeprefix('Re: ')}" if envelope.references else headline(report))
 
 
 def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
     """The letter; ``eight_bit`` False is for a server that requires seven bits, and gives quoted-printable."""
-    envelope = _envelope(report)
-    letter = EmailMessage(policy=_POLICY)
-    letter["From"] = parse([envelope.sender])
-    letter["To"] = parse(envelope.to)
-    letter["Cc"] = parse(envelope.cc)
-    for name in ("To", "Cc"):
-        if not letter[name].addresses:
-            del letter[name]
-    letter["Subject"] = subject(report)
-    letter["Date"] = envelope.date
-    letter["Message-ID"] = envelope.message_id
-    if envelope.references:
-        letter["In-Reply-To"] = envelope.references[-1]
-        letter["References"] = " ".join(envelope.references)
+    envelope = envelope_of(report)
+    letter = _letter(envelope, subject(report))
     letter.set_content(body(report, envelope), charset="utf-8", cte="8bit" if eight_bit else "quoted-printable")
     if attached := envelope.defconfig or envelope.config:
         # Attach the configuration after the text, in seven bits: as text that can be quoted, or packed if it is large.
@@ -268,15 +256,25 @@ def message(report: Told, *, eight_bit: bool = True) -> EmailMessage:
 
 def notice(envelope: Envelope, title: str, text: str) -> EmailMessage:
     """A short letter about a failure, in the same form as a report's."""
-    letter = EmailMessage(policy=_POLICY)
-    letter["From"] = parse([envelope.sender])
-    if envelope.to:
-        letter["To"] = parse(envelope.to)
-    letter["Subject"] = header(title)
-    letter["Date"] = envelope.date
-    letter["Message-ID"] = envelope.message_id
+    letter = _letter(envelope, header(title))
     # Failures are reported in words of git, guests and mail servers, so the text is cleaned.
     letter.set_content(_as_lines(text.splitlines()), charset="utf-8", cte="8bit")
+    return letter
+
+
+def _letter(envelope: Envelope, title: str) -> EmailMessage:
+    """A letter without its text."""
+    letter = EmailMessage(policy=_POLICY)
+    letter["From"] = parse([envelope.sender])
+    for name, texts in (("To", envelope.to), ("Cc", envelope.cc)):
+        if texts:
+            letter[name] = parse(texts)
+    letter["Subject"] = title
+    letter["Date"] = envelope.date
+    letter["Message-ID"] = envelope.message_id
+    if envelope.references:
+        letter["In-Reply-To"] = envelope.references[-1]
+        letter["References"] = " ".join(envelope.references)
     return letter
 
 
@@ -310,7 +308,8 @@ def render(report: Told) -> str:
     return message(report).as_bytes().decode()
 
 
-def _envelope(report: Told) -> Envelope:
+def envelope_of(report: Told) -> Envelope:
+    """The envelope of a report that becomes a letter."""
     if report.envelope is None:
         raise ValueError("a letter needs an envelope")
     return report.envelope
@@ -324,16 +323,16 @@ def headline(report: Told) -> str:
     tags = [f"[{report.origin.name}]"] if report.origin.name else []
     if compared is None:
         return clean(" ".join([*tags, report.title]))
-    change = f"{document.name_of(compared.objective)} {compared.change}"
+    name = document.name_of(compared.objective)
     if report.bisection.is_no_change:
-        what = f"no change of {document.name_of(compared.objective)}"
-        return clean(" ".join([*tags, f"{report.asked.span}: {what}"]))
-    if first is None:
-        count = len(report.bisection.candidates)
-        return clean(" ".join([*tags, f"{report.asked.span}: {change} by one of {count} commits"]))
-    found = _SUBSYSTEM.match(first.subject)
-    tags += [f"[{found[1]}]"] if found else []
-    return clean(" ".join([*tags, f"{first.short}: {change}"]))
+        what = f"{report.asked.span}: no change of {name}"
+    elif first is None:
+        what = f"{report.asked.span}: {name} {compared.change} by one of {len(report.bisection.candidates)} commits"
+    else:
+        found = _SUBSYSTEM.match(first.subject)
+        tags += [f"[{found[1]}]"] if found else []
+        what = f"{first.short}: {name} {compared.change}"
+    return clean(" ".join([*tags, what]))
 
 
 def body(report: Told, envelope: Envelope) -> str:
@@ -381,7 +380,7 @@ def _parts(report: Report, envelope: Envelope) -> Iterator[Iterable[str]]:
     yield fill(envelope.follows)
     yield fill(doubtful(envelope))
     yield _noticed(report)
-    yield _candidates(report)
+    yield from (_block(block) for block in candidates(report))
     if compared is not None:
         # Both sides of the change, with the number of trials and their spread.
         old, new = _named_sides(report, compared)
@@ -405,7 +404,7 @@ def _parts(report: Report, envelope: Envelope) -> Iterator[Iterable[str]]:
     if compared is not None:
         table = (clean(line) for line in document.lines(compared, axes(report)))
         yield (*fill("Details are as below:"), "", *table, "", *fill(document.note(compared)))
-    yield _details(report)
+    yield from ((f"{one.title}:", "", *section_lines(one)) for one in sections(report) if one.name in _BELOW)
     yield fill(_DISCLAIMER)
 
 
@@ -468,12 +467,6 @@ def _measured(side: CommitSide, objective: Objective) -> str:
     return f"{text} ({objective.change_text(min(figures), max(figures))}{spread})"
 
 
-def _candidates(report: Report) -> Iterator[str]:
-    for n, block in enumerate(candidates(report)):
-        yield from ([""] if n else [])
-        yield from _block(block)
-
-
 def _keys(report: Report) -> Iterator[str]:
     kernels = [row.shown.trial.kernel for row in report.rows if row.shown.trial.kernel is not None]
     yield f"testcase: {clean(report.testcase)}"
@@ -499,12 +492,3 @@ def _tags(report: Report, envelope: Envelope) -> Iterator[str]:
     yield f"| Fixes: {quoted(view.first_fixed)}"
     yield f"| Reported-by: {envelope.sender}"
     yield f"| Closes: {link}"
-
-
-def _details(report: Report) -> Iterator[str]:
-    shown = [section for section in sections(report) if section.name in _BELOW]
-    for number, section in enumerate(shown):
-        yield from ([""] if number else [])
-        yield f"{section.title}:"
-        yield ""
-        yield from section_lines(section)

@@ -169,8 +169,7 @@ class Post:
             found = message_from_bytes((self.run.path / DRAFT).read_bytes())
         except OSError:
             return False
-        envelope = self.report().envelope
-        return envelope is not None and str(found["Message-ID"]).strip() == envelope.message_id
+        return str(found["Message-ID"]).strip() == compose.envelope_of(self.report()).message_id
 
     def send(self, login: SmtpLogin | None) -> str:
         """Send the letter that :meth:`draft` writes, never the same report twice; return the server's answer.
@@ -200,8 +199,7 @@ class Post:
 
     def _transmit(self, mail: Mail, made: Told, login: SmtpLogin | None, recipients: tuple[str, ...]) -> str:
         """Record each attempt before it is made: a kill leaves an attempt without an end, never an unrecorded one."""
-        assert made.envelope is not None  # noqa: S101 - draft() gives it one
-        sender = parse([made.envelope.sender])[0].addr_spec
+        sender = parse([compose.envelope_of(made).sender])[0].addr_spec
         message = compose.message(made)
 
         def record(outcome: DeliveryOutcome, detail: str = "") -> None:
@@ -238,11 +236,10 @@ class Post:
                 raise InfraError(f"no letter is written, because {what}", hint)
 
     def _recorded(self, made: Told) -> Mail:
-        envelope, claim = made.envelope, compose.claim_of(made)
-        assert envelope is not None  # noqa: S101 - report() gives it one
+        envelope = compose.envelope_of(made)
         if known := [mail for mail in mails(self.store.log) if mail.message_id == envelope.message_id]:
             return known[-1]
-        mail = Mail(now(), envelope.message_id, claim, compose.subject(made), envelope.references)
+        mail = Mail(now(), envelope.message_id, compose.claim_of(made), compose.subject(made), envelope.references)
         return replace(mail, number=self.store.log.add(mail))
 
     def _envelope(self, made: Told) -> Envelope:
