@@ -156,6 +156,14 @@ def write_json(document: object) -> None:
     write_document(json_document.text(document))
 
 
+def show(arguments: argparse.Namespace, document: object, tell: Callable[[], None]) -> None:
+    """Write a document if ``--json`` asks for it, else ``tell`` a person."""
+    if arguments.json:
+        write_json(document)
+    else:
+        tell()
+
+
 def run_directory(arguments: argparse.Namespace) -> RunDirectory:
     """Open the run that ``--run-dir`` names, or else the newest run; raises :class:`UserError` if there is no run."""
     path = Index().latest() if arguments.run_dir is None else known_run(arguments.run_dir)

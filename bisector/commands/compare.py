@@ -23,8 +23,8 @@ from bisector.commands.arguments import (
     given_settings,
     repeatable,
     seed,
+    show,
     typed,
-    write_json,
 )
 from bisector.commands.measuring import FAIL_ON, Notice, conclude_comparison, measurers_for
 from bisector.commands.output import note, note_time, warn, write_rows
@@ -153,7 +153,7 @@ def compare(arguments: argparse.Namespace) -> int:
         tuple(arguments.config_fragment),
     )
     if arguments.plan:
-        return _tell_hours(asked, as_json=arguments.json)
+        return _tell_hours(arguments, asked)
     equip = measurers_for(arguments.hosts)
     begun = session.begun(asked, arguments.run_dir, warn, measures_here=arguments.hosts is None)
     with Notice(asked.settings[0].notify.command) as notice, begun as (run, store):
@@ -186,7 +186,7 @@ def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
     return tuple(effective(arguments, *commits, given=one, stacks=disks_of, here=here).settings for one in each)
 
 
-def _tell_hours(asked: CompareRequest, *, as_json: bool) -> int:
+def _tell_hours(arguments: argparse.Namespace, asked: CompareRequest) -> int:
     with Repository.open(asked.repository) as repository:
         plan = planned(repository, asked)
         # Use the same files that a run would have: they decide whether trials of earlier runs are alike.
@@ -197,8 +197,5 @@ def _tell_hours(asked: CompareRequest, *, as_json: bool) -> int:
     run_dirs = [Path(entry.run_dir) for entry in Index().entries()]
     first, counts = plan.setups[0], all(could_count(one.machine, one.storage) for one in asked.settings)
     expected = forecast(plan, kernel_builder(first.kernel), host_id(), run_dirs, could_count=counts)
-    if as_json:
-        write_json(expected)
-    else:
-        write_rows(forecast_rows(expected))
+    show(arguments, expected, lambda: write_rows(forecast_rows(expected)))
     return 0

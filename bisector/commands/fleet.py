@@ -2,9 +2,8 @@
 
 import argparse
 
-from bisector.commands.arguments import Verbs, add_group, add_verb, write_json
-from bisector.commands.output import note, show_blocks, write_document
-from bisector.core import json_document
+from bisector.commands.arguments import Verbs, add_group, add_verb, show, write_json
+from bisector.commands.output import note, show_blocks
 from bisector.core.errors import UserError
 from bisector.fleet import hosts
 from bisector.fleet.hosts import HOSTS_FILE, check_installed
@@ -58,10 +57,7 @@ def status(arguments: argparse.Namespace) -> int:
     if listed.cluster:
         raise UserError("of a Dask cluster its own pages tell", f"bisector fleet status --hosts {HOSTS_FILE}")
     found = of_fleet(listed)
-    if arguments.json:
-        write_json(found)
-    else:
-        show_blocks([fleet_table(found)])
+    show(arguments, found, lambda: show_blocks([fleet_table(found)]))
     return 0 if found.complete else _SOME_CANNOT
 
 
@@ -70,7 +66,7 @@ def on_host(arguments: argparse.Namespace) -> int:
     if arguments.action == "describe":
         from bisector.fleet.status import describe  # noqa: PLC0415 - the code of trials loads slowly
 
-        write_document(json_document.text(describe()))
+        write_json(describe())
         return 0
     if arguments.action == "worker":
         check_installed("a host that measures for another machine")

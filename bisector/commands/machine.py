@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from bisector.commands.arguments import Verbs, add_run_dir, add_settings, add_verb, effective, run_directory, write_json
+from bisector.commands.arguments import Verbs, add_run_dir, add_settings, add_verb, effective, run_directory, show
 from bisector.commands.output import note, show_blocks, write
 from bisector.config import options
 from bisector.config.options import Effective
@@ -98,10 +98,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     run_dir = (arguments.run_dir or state_home() / "runs").absolute()
     # Each step is noted on standard error: it takes a while, and a script may read standard output.
     findings = [row, *checks.examine(held, run_dir, lambda text: note(f"bisector: {text}"))]
-    if arguments.json:
-        write_json(Examination.of(findings))
-    else:
-        show_blocks(finding_blocks(findings))
+    show(arguments, Examination.of(findings), lambda: show_blocks(finding_blocks(findings)))
     return 0 if ready(findings) else _NOT_READY
 
 
@@ -118,10 +115,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
     given = {key: written[key] for key in _given(found) if not key.startswith(("mail.", "notify."))}
     surveyed = status.survey(listed, given)
     document = status.document(surveyed)
-    if arguments.json:
-        write_json(document)
-    else:
-        show_blocks(side_by_side(surveyed))
+    show(arguments, document, lambda: show_blocks(side_by_side(surveyed)))
     return 0 if document.ready else _NOT_READY
 
 
@@ -184,23 +178,19 @@ def image(arguments: argparse.Namespace) -> int:
 def cache(arguments: argparse.Namespace) -> int:
     """Show the caches; with ``clear``, remove what no run is using."""
     home = resources.cache_home()
-    before, spared = _caches(home), False
+    left = before = _caches(home)
+    lines = [*_lines(before)]
     if arguments.action == "clear":
         with locks.clearing_caches(home) as nobody_else:
             kept_kernels().clear(spare_used=not nobody_else)
             if nobody_else:
                 remove_images(home / "images")
-        spared = not nobody_else
-    left = _caches(home)
-    if arguments.json:
-        write_json(left)
-    elif arguments.action == "clear":
+        left = _caches(home)
         sizes = (caches.kernels.size_bytes + caches.images.size_bytes for caches in (before, left))
-        write(f"{units.size(next(sizes) - next(sizes))} removed\n")
-        if spared:
-            write("a run is in progress: guest images, and kernels used in the last two hours, were kept\n")
-    else:
-        write("".join(f"{line}\n" for line in _lines(left)))
+        lines = [f"{units.size(next(sizes) - next(sizes))} removed"]
+        if not nobody_else:
+            lines.append("a run is in progress: guest images, and kernels used in the last two hours, were kept")
+    show(arguments, left, lambda: write("".join(f"{line}\n" for line in lines)))
     return 0
 
 

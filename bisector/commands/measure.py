@@ -23,6 +23,7 @@ from bisector.commands.arguments import (
     known_run,
     repeatable,
     run_directory,
+    show,
     write_json,
 )
 from bisector.commands.measuring import (
@@ -203,10 +204,7 @@ def baselines(arguments: argparse.Namespace) -> int:
         with display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet) as display:
             session.measure_baselines(run, store, display, measurers_for(None))
         view = from_record.view(run, store)
-    if arguments.json:
-        write_json(view)
-    else:
-        write_rows(baseline_facts(view.baselines, view.objective))
+    show(arguments, view, lambda: write_rows(baseline_facts(view.baselines, view.objective)))
     return 0
 
 

@@ -14,7 +14,7 @@ from bisector.analysis.comparison import Outcome
 from bisector.bisect.session import BisectRequest, checked, range_remarks
 from bisector.campaign.equipment import KernelEquality, MeasurerFactory, here
 from bisector.commands.output import note
-from bisector.commands.show import show_comparison, show_measured
+from bisector.commands.show import show_comparison
 from bisector.compare import session
 from bisector.core.errors import BisectorError, InfraError, Interrupted, UserError
 from bisector.core.verdict import State
@@ -120,7 +120,7 @@ def conclude_comparison(
                 session.go_on(run, store, display, equip)
     except (InfraError, UserError):
         with suppress(BisectorError):  # report the error that ended the run, and no further trouble with the record
-            show_measured(run, store, plan, as_json=as_json)
+            show_comparison(run, store, plan, as_json=as_json, failed=True)
         raise
     show_comparison(run, store, plan, as_json=as_json)
     # The outcome for each kernel on each setup; unclear if it could not be compared. A placebo is no kernel of its own.

@@ -5,7 +5,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from bisector.commands.arguments import Verbs, add_verb, write_json
+from bisector.commands.arguments import Verbs, add_verb, show, write_json
 from bisector.commands.measuring import Notice, measurers_for
 from bisector.commands.output import note, save, show_blocks, write
 from bisector.core import units
@@ -149,10 +149,7 @@ def history(arguments: argparse.Namespace) -> int:
             raise UserError(f"--plot {path}: a picture ends in {' or '.join(f'.{one}' for one in Picture)}")
         save(path, draw(NightsPlot.of(shown, nights), Picture(ending)))
         note(f"plot: {path}")
-    if arguments.json:
-        write_json(History.of(shown, nights))
-    else:
-        show_blocks(trend_blocks(shown, nights))
+    show(arguments, History.of(shown, nights), lambda: show_blocks(trend_blocks(shown, nights)))
     return 0
 
 

@@ -18,7 +18,7 @@ from bisector.commands.arguments import (
     effective,
     given_settings,
     seed,
-    write_json,
+    show,
 )
 from bisector.commands.measuring import SEARCHES, forecast_of
 from bisector.commands.output import note, show_blocks, warn
@@ -88,8 +88,5 @@ def plan(arguments: argparse.Namespace) -> int:
             note(f"bisector: to search with these readings: {from_record.run_command('resume', run.path)}")
     asked = replace(asked, budget_s=arguments.budget)
     made = forecast_of(asked, arguments.searches, arguments.seed, arguments.hosts)
-    if arguments.json:
-        write_json(made)
-    else:
-        show_blocks([forecast_facts(made)])
+    show(arguments, made, lambda: show_blocks([forecast_facts(made)]))
     return _HOPELESS if made.hopeless else 0

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from bisector.commands.arguments import Verbs, add_verb, objective_of, run_directory, write_json
+from bisector.commands.arguments import Verbs, add_verb, objective_of, run_directory, show, write_json
 from bisector.commands.output import show_blocks, write
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.json_document import SCHEMA, JsonObject
@@ -85,32 +85,21 @@ def add(verbs: Verbs) -> None:
     add_verb(verbs, "runs", runs, "json", examples=_RUNS_EXAMPLES)
 
 
-def status(arguments: argparse.Namespace) -> int:
+def status(arguments: argparse.Namespace, *, with_table: bool = False) -> int:
     """Show how a run stands, also while it is in progress."""
     run = run_directory(arguments)
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
             return show_comparison(run, store, plan, as_json=arguments.json)
-        view = from_record.view(run, store)
-    if arguments.json:
-        write_json(view)
-    else:
-        show_blocks(footer(view))
+        view = from_record.view(run, store, objective_of(arguments) if with_table else None)
+    above = run_blocks(view, logs=arguments.logs, times=arguments.times) if with_table else ()
+    show(arguments, view, lambda: show_blocks((*above, *footer(view))))
     return 0
 
 
 def table(arguments: argparse.Namespace) -> int:
     """Show the verdict table of a run, also while it is in progress."""
-    run = run_directory(arguments)
-    with Store.open(run.database, readonly=True) as store:
-        if (plan := store.plan) is not None:
-            return show_comparison(run, store, plan, as_json=arguments.json)
-        view = from_record.view(run, store, objective_of(arguments))
-    if arguments.json:
-        write_json(view)
-    else:
-        show_blocks((*run_blocks(view, logs=arguments.logs, times=arguments.times), *footer(view)))
-    return 0
+    return status(arguments, with_table=True)
 
 
 def log(arguments: argparse.Namespace) -> int:
@@ -128,27 +117,22 @@ def log(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show_comparison(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> int:
-    """Print the deciding tables and the state of a comparison, or all of it as JSON; return the exit code."""
+def show_comparison(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool, failed: bool = False) -> int:
+    """Print the deciding tables and the state of a comparison, or all of it as JSON; return the exit code.
+
+    If an error that follows has ended it (``failed``), print what was measured, if any block counts.
+    """
+    blocks = Blocks.of(plan, store)
+    if failed and not blocks.count(BlockState.DONE):
+        return 0
     if as_json:
         # Imported here, so that `status` of other runs, often repeated during a measurement, does not load it.
         from bisector.report import comparison  # noqa: PLC0415 - as the line above says
 
-        write_json(comparison.report(run, store, Blocks.of(plan, store)))
+        write_json(comparison.report(run, store, blocks))
     else:
-        show_blocks(comparison_table.told(run, store, plan))
+        show_blocks(comparison_table.measured(blocks) if failed else comparison_table.told(run, store, blocks))
     return 0
-
-
-def show_measured(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool) -> None:
-    """Print what a comparison that ends with an error has measured, if any block counts; the error follows it."""
-    blocks = Blocks.of(plan, store)
-    if not blocks.count(BlockState.DONE):
-        return
-    if as_json:
-        show_comparison(run, store, plan, as_json=True)
-    else:
-        show_blocks(comparison_table.measured(blocks))
 
 
 def runs(arguments: argparse.Namespace) -> int:

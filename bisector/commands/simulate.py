@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
-from bisector.commands.arguments import Verbs, add_verb, count, duration, one_of, seed, typed, write_json
+from bisector.commands.arguments import Verbs, add_verb, count, duration, one_of, seed, show, typed
 from bisector.commands.output import write_rows
 from bisector.core import units
 from bisector.core.errors import UserError
@@ -147,24 +147,20 @@ def simulate(arguments: argparse.Namespace) -> int:
     # Which run of a kernel may stop early, and how caches are filled.
     early: Early | None = _SECOND if conditions.early_stop else None
     fill: Fill = "short" if early and conditions.durations is not WHOLE_FILLS else "whole"
-    if arguments.json:
-        names = ("strategy", "trials", "seed", "hosts", "kept_levels")
-        asked = {**{name: getattr(arguments, name) for name in names}, "budget_s": arguments.budget}
-        made = Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, speed_up=speed_up, summary=summary)
-        write_json(made)
-    else:
-        write_rows(_rows(arguments, len(graph), summary, _RUNS[early, fill], speed_up), 13)
+    names = ("strategy", "trials", "seed", "hosts", "kept_levels")
+    asked = {**{name: getattr(arguments, name) for name in names}, "budget_s": arguments.budget}
+    made = Simulation(**asked, commits=len(graph), early_stop=early, fill=fill, speed_up=speed_up, summary=summary)
+    show(arguments, made, lambda: write_rows(_rows(made), 13))
     return 0
 
 
-def _rows(
-    arguments: argparse.Namespace, commits: int, summary: Summary, runs: str, speed_up: float | None
-) -> Iterator[tuple[str, str]]:
-    yield "searches", f"{arguments.trials} by {arguments.strategy} among {commits:,} commits, seed {arguments.seed}"
+def _rows(made: Simulation) -> Iterator[tuple[str, str]]:
+    summary = made.summary
+    yield "searches", f"{made.trials} by {made.strategy} among {made.commits:,} commits, seed {made.seed}"
     yield "first answer", f"{summary.success_rate:.1%} right, {summary.claimed_mean:.1%} claimed"
     yield "set", f"{summary.in_set_rate:.1%} hold the culprit; {summary.set_size_mean:.2f} commits"
-    if arguments.budget is not None:
-        reached = f"{summary.named_rate:.1%} name a commit within {units.duration(arguments.budget)}"
+    if made.budget_s is not None:
+        reached = f"{summary.named_rate:.1%} name a commit within {units.duration(made.budget_s)}"
         if summary.named_rate:
             reached += f", {summary.named_right_rate:.1%} of them the right one"
         if summary.named_rate < 1:
@@ -175,12 +171,12 @@ def _rows(
         same, noisy = f"{summary.same_rate:.1%} as the ends are the same", f"{summary.noisy_rate:.1%} as they are"
         yield "no search", f"{same}, {noisy} too noisy to tell"
     yield "skips", f"{summary.skips_mean:.1f}"
-    yield "runs", runs
+    yield "runs", _RUNS[made.early_stop, made.fill]
     yield "VM time", f"{summary.vm_hours_mean:.1f} h, nine of ten at most {summary.vm_hours_p90:.1f} h"
-    if speed_up is not None:
-        ends = "one end" if arguments.kept_levels else "both ends"
-        clock = f"{arguments.hosts}, each measures {ends}: {summary.wall_hours_mean:.1f} h on the clock"
-        yield "hosts", f"{clock}, {speed_up:.2f} times as fast as one host that measures both ends"
+    if made.speed_up is not None:
+        ends = "one end" if made.kept_levels else "both ends"
+        clock = f"{made.hosts}, each measures {ends}: {summary.wall_hours_mean:.1f} h on the clock"
+        yield "hosts", f"{clock}, {made.speed_up:.2f} times as fast as one host that measures both ends"
     yield "a step", f"{summary.step_ms_mean:.1f} ms, {summary.step_ms_max:.1f} ms at most"
 
 

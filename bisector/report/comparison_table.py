@@ -23,7 +23,6 @@ from bisector.status.comparison import (
     stack_contrasts,
 )
 from bisector.status.from_record import run_command
-from bisector.store.facts import Plan
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store, state_of
 
@@ -353,16 +352,15 @@ def exploratory(result: ComparisonResult) -> Iterator[Block]:
 # In a terminal
 
 
-def told(run: RunDirectory, store: Store, plan: Plan) -> Iterator[Block]:
+def told(run: RunDirectory, store: Store, blocks: Blocks) -> Iterator[Block]:
     """The deciding tables with their notes, and the state of the run."""
-    blocks = Blocks.of(plan, store)
     yield from deciding_tables(result_of(blocks))
     state, message = state_of(run, store)
     said = [_counts(blocks), f"{state}{f': {message}' if message else ''}"]
     if state is State.MEASURED and blocks.unbuilt:
         said.append(f"{', '.join(blocks.unbuilt)} did not build; resume tries it again")
     if state is State.MEASURED and (takes_s := left_s(blocks)):  # it ended by its budget
-        about = "about" if plan.extent.until is None else "at least"
+        about = "about" if blocks.plan.extent.until is None else "at least"
         said.append(f"what is left takes {about} {units.duration(takes_s)}; to give it as much time:")
     goes_on = state in (State.MEASURED, State.STOPPED)
     command = to_go_on(run.path, state, blocks) if goes_on else ""
