@@ -99,7 +99,8 @@ class Parser(CommandParser):
         for title, entries in catalogue.GROUPS.items():
             rows = [f"  {entry.name:{width}}  {catalogue.sentence(entry.name).rstrip('.')}" for entry in entries]
             groups.append("\n".join((f"{title}:", *rows, "")))
-        return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, _exit_codes()))
+        codes = ("exit codes:", *(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()), "")
+        return "\n".join((self.format_usage(), _DESCRIPTION, *groups, _HELP_OPTIONS, _EXAMPLES, *codes))
 
     def summary(self) -> str:
         """The text that ``bisector`` without arguments prints."""
@@ -160,10 +161,6 @@ def _ends_of(span: re.Match[str]) -> tuple[str, str]:
             f"{old} {new}; where {old} is not an ancestor of {new}, their merge base is tried first",
         )
     return old, new
-
-
-def _exit_codes() -> str:
-    return "\n".join(("exit codes:", *(f"  {code:3}  {meaning}" for code, meaning in EXIT_CODES.items()), ""))
 
 
 def parser(wanted: str | None = None) -> Parser:

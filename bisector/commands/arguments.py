@@ -199,21 +199,15 @@ def add_settings(parser: argparse.ArgumentParser, keys: Collection[str] | None =
     for option in (row for row in rows() if row.flag and (keys is None or row.key in keys)):
         # The default follows the first clause of the help, since the short help shows only that clause.
         first, semicolon, rest = (f"{option.help}; repeatable" if option.repeat else option.help).partition(";")
-        told = not (option.const and not option.short) and option.quick not in ("", ())
-        default = f" (default: {shown(option.quick)})" if told else ""
+        is_const = bool(option.const) and not option.short
+        default = f" (default: {shown(option.quick)})" if not is_const and option.quick not in ("", ()) else ""
         meaning = f"{first}{default}{semicolon}{rest}".replace("%", "%%")
-        how: dict[str, Any] = {"dest": _SETTING + option.key, "help": meaning}
         const: dict[str, Any] = {"action": "store_const", "const": option.const}
-        if option.const and not option.short:
-            group.add_argument(option.flag, **how, **const)
-            continue
-        how |= {"action": "append" if option.repeat else "store", "metavar": option.metavar}
-        if not option.short:
-            group.add_argument(option.flag, **how)
-            continue
-        either = group.add_mutually_exclusive_group()
-        either.add_argument(option.flag, **how)
-        either.add_argument(option.short, dest=how["dest"], help=f"short for {option.flag} {option.const}", **const)
+        value: dict[str, Any] = {"action": "append" if option.repeat else "store", "metavar": option.metavar}
+        dest, place = _SETTING + option.key, group.add_mutually_exclusive_group() if option.short else group
+        place.add_argument(option.flag, dest=dest, help=meaning, **(const if is_const else value))
+        if option.short:
+            place.add_argument(option.short, dest=dest, help=f"short for {option.flag} {option.const}", **const)
     if keys is None or FRAGMENTS in keys:
         group.add_argument(
             "--fragments-only",

@@ -147,8 +147,8 @@ def report(arguments: argparse.Namespace) -> int:
         text = _text(run, store, arguments.format, objective_of(arguments))
     if arguments.output is None:
         write_document(text)
-        return 0
-    save(arguments.output, text.encode())
+    else:
+        save(arguments.output, text.encode())
     return 0
 
 
@@ -269,9 +269,9 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
             raise UserError("a letter tells of the metric that decided", "leave out --metric and --over")
         return compose.render(outbox.Post(run, store, store.settings.mail).report())
     if plan is None:
-        if form is Format.HTML:  # the HTML page shows more of the run than the document has
-            return page.page(reporting.report(run, store, by), run.path)
-        return RENDERERS[form](reporting.report(run, store, by))
+        told = reporting.report(run, store, by)
+        # The HTML page shows more of the run than the document has.
+        return page.page(told, run.path) if form is Format.HTML else RENDERERS[form](told)
     blocks = Blocks.of(plan, store)
     made = comparison.report(run, store, blocks)
     if form is Format.JSON:
@@ -310,7 +310,7 @@ def _missing_parent(store: Store, settings: Settings, told: compose.Told) -> str
 
 def _show(path: Path, drafted: compose.Told, proposal: Proposal, command: str) -> None:
     rows = [("draft", str(path)), ("subject", compose.subject(drafted))]
-    if drafted.envelope is not None and (doubt := compose.doubtful(drafted.envelope)):
+    if doubt := compose.doubtful(compose.envelope_of(drafted)):
         rows.append(("warning", doubt))
     if command:
         rows.append(("parent", f"it has no figures, which others will ask for: {command}"))

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from bisector.core import units
 from bisector.core.json_document import FLAT
 
 _NT_GNU_BUILD_ID = 3  # elf(5)
@@ -62,8 +63,7 @@ class Relevance:
     @property
     def sentence(self) -> str:
         """Both numbers, for a person."""
-        commits = "1 commit" if self.commits == 1 else f"{self.commits:,} commits"
-        return f"{commits}, {self.can_matter:,} can matter to this kernel"
+        return f"{units.plural(self.commits, 'commit')}, {self.can_matter:,} can matter to this kernel"
 
 
 @dataclass(frozen=True, slots=True)
