@@ -5,41 +5,33 @@ import pytest
 from bisector.core.deadline import retried
 from bisector.core.errors import InfraError, UserError
 
+ONE, TWO, THREE, FOUR = map(InfraError, ("one", "two", "three", "four"))
+REFUSED = UserError("no such branch")
 
-class Remote:
-    """Fails as often as there are ``errors``, then answers."""
 
-    def __init__(self, *errors: Exception) -> None:
-        self.errors = list(errors)
+@pytest.mark.parametrize(
+    ("errors", "waited_s", "ending"),
+    [
+        pytest.param([ONE, TWO], [5.0, 10.0], "answer", id="comes back in time"),
+        pytest.param([ONE, TWO, THREE, FOUR], [5.0, 10.0], THREE, id="the last failure is raised"),
+        pytest.param([REFUSED], [], REFUSED, id="no waiting helps"),
+    ],
+)
+def test_what_fails_for_now_is_tried_again(
+    errors: list[Exception], waited_s: list[float], ending: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    told: list[int] = []
+    left = iter(errors)
+    monkeypatch.setattr("time.sleep", slept.append)
 
-    def ask(self) -> str:
-        if self.errors:
-            raise self.errors.pop(0)
+    def ask() -> str:
+        if (error := next(left, None)) is not None:
+            raise error
         return "answer"
 
-
-@pytest.fixture
-def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that were waited, which pass at once."""
-    seconds: list[float] = []
-    monkeypatch.setattr("time.sleep", seconds.append)
-    return seconds
-
-
-def test_what_comes_back_in_time_answers(slept: list[float]) -> None:
-    told: list[int] = []
-    assert retried(Remote(InfraError("one"), InfraError("two")).ask, InfraError, (5.0, 10.0, 20.0), told.append)
-    assert (slept, told) == ([5.0, 10.0], [1, 2])
-
-
-def test_the_last_failure_is_raised(slept: list[float]) -> None:
-    remote = Remote(*map(InfraError, ("one", "two", "three", "four")))
-    with pytest.raises(InfraError, match="three"):
-        retried(remote.ask, InfraError, (5.0, 10.0))
-    assert slept == [5.0, 10.0]
-
-
-def test_what_no_waiting_helps_is_raised_at_once(slept: list[float]) -> None:
-    with pytest.raises(UserError):
-        retried(Remote(UserError("no such branch")).ask, InfraError, (5.0, 10.0))
-    assert slept == []
+    try:
+        found: object = retried(ask, InfraError, (5.0, 10.0), told.append)
+    except (InfraError, UserError) as error:
+        found = error
+    assert (found, slept, told) == (ending, waited_s, list(range(1, len(waited_s) + 1)))

@@ -40,29 +40,28 @@ def test_failure_names_its_command_and_only_its_output() -> None:
     assert caught.value.hint == "why|because"
 
 
-def test_output_is_the_reason_when_nothing_is_on_standard_error() -> None:
-    with pytest.raises(InfraError, match=r"^echo: exit 1: only this$"):
-        run("echo only this; false")
-
-
 def test_each_step_has_its_own_blame() -> None:
     steps = [Step("true", blame), Step("exit 3", lambda failed: UserError(failed.reason))]
     with pytest.raises(UserError, match="exit 3"):
         run_steps(AnsweringShell({}), steps, 10)
 
 
-def test_a_step_that_ends_the_shell_with_success_is_still_a_failure() -> None:
-    with pytest.raises(InfraError, match="exit 0"):
-        run("exit 0", "echo never")
-
-
-def test_nothing_is_read_from_standard_input() -> None:
-    with pytest.raises(InfraError, match="read"):
-        run("read -r line")
+FORGED = "echo @step 1; echo @step 2; echo @step 3"
 
 
 def test_marks_that_a_command_prints_itself_are_no_steps() -> None:
-    forged = "echo @step 1; echo @step 2; echo @step 3"
-    assert len(run(forged, "true")) == 2
-    with pytest.raises(InfraError, match="false"):
-        run(forged, "false")
+    assert len(run(FORGED, "true")) == 2
+
+
+@pytest.mark.parametrize(
+    ("commands", "why"),
+    [
+        pytest.param(("echo only this; false",), r"^echo: exit 1: only this$", id="nothing on standard error"),
+        pytest.param(("exit 0", "echo never"), "exit 0", id="ends the shell with success"),
+        pytest.param(("read -r line",), "read", id="reads standard input"),
+        pytest.param((FORGED, "false"), "false", id="prints marks itself"),
+    ],
+)
+def test_what_is_a_failure(commands: tuple[str, ...], why: str) -> None:
+    with pytest.raises(InfraError, match=why):
+        run(*commands)

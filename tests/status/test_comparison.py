@@ -69,28 +69,20 @@ def test_deciding_figure_of_each_setup_is_compared_with_the_first_arm() -> None:
     assert effect is not None
     assert effect.scale is Scale.RATIO
     assert effect.estimate == pytest.approx(1.2033, abs=1e-4)
-
-
-def test_every_value_names_its_trial_and_is_in_run_order() -> None:
-    row = only(result((NEW, OLD), (measured(FASTER),)))
-    assert [one.n for one in row.in_run_order] == list(range(1, 13))
-    assert [one.arm for one in row.in_run_order[:2]] == ["v6.10", "v6.11"]
-
-
-def test_arm_that_a_setup_cannot_have_is_absent_with_the_reason() -> None:
-    blocks = replace(measured({"v6.11": FASTER["v6.11"]}), absent={"v6.10": "needs CONFIG_DM_WRITECACHE"})
-    row = only(result((OLD, NEW), (blocks,)))
-    assert row.sides[0].absent == "needs CONFIG_DM_WRITECACHE"
-    assert len(row.sides[1].figures) == 6
-    assert row.changes[0].effect is None
-    assert row.changes[0].decision is None
-    assert row.changes[0].absent == "v6.10: needs CONFIG_DM_WRITECACHE"
+    values = found.rows[0].in_run_order
+    assert [(one.n, one.arm) for one in values] == [(n, ("v6.11", "v6.10")[n % 2]) for n in range(1, 13)]
 
 
 @pytest.mark.parametrize(("lacks", "said"), [("v6.10", "v6.10: "), ("v6.11", "")])
-def test_setup_without_blocks_says_what_is_in_the_way_of_one(lacks: str, said: str) -> None:
-    nothing = MeasuredSetup(LVMCACHE, Objective(), (), {lacks: "needs CONFIG_MD"})
-    assert only(result((OLD, NEW), (nothing,))).changes[0].absent == f"{said}needs CONFIG_MD"
+def test_arm_that_a_setup_cannot_have_is_absent_with_the_reason(lacks: str, said: str) -> None:
+    """Also before the first block."""
+    has, iops = next(one for one in FASTER.items() if one[0] != lacks)
+    for blocks in (measured({has: iops}), MeasuredSetup(LVMCACHE, Objective(), (), {})):
+        row = only(result((OLD, NEW), (replace(blocks, absent={lacks: "needs CONFIG_MD"}),)))
+        assert {side.arm: side.absent for side in row.sides}[lacks] == "needs CONFIG_MD"
+        assert [len(side.figures) for side in row.sides if side.arm == has] == [len(blocks.blocks)]
+        (change,) = row.changes
+        assert (change.effect, change.decision, change.absent) == (None, None, f"{said}needs CONFIG_MD")
 
 
 def test_others_are_still_compared_where_one_arm_is_absent() -> None:
@@ -194,9 +186,14 @@ def test_every_other_value_is_exploratory_and_gets_no_verdict() -> None:
     assert found.explored == len(found.exploratory)
 
 
+def counted(round_: int, *arms: Mapping[str, float]) -> SoundBlock:
+    """A block of both arms that counted this."""
+    trials = [trial(commit(1), replace(run("full", 100.0), counters=tuple(of.items()))) for of in arms]
+    return SoundBlock(round_, {"v6.10": (2 * round_, trials[0]), "v6.11": (2 * round_ + 1, trials[1])})
+
+
 def test_figure_that_is_always_zero_is_not_explored() -> None:
-    counted = replace(run("full", 100.0), counters=(("cache.dirty_blocks", 0.0), ("cache.promotions", 7.0)))
-    block = SoundBlock(1, {"v6.10": (1, trial(commit(1), counted)), "v6.11": (2, trial(commit(2), counted))})
+    block = counted(1, *[{"cache.dirty_blocks": 0.0, "cache.promotions": 7.0}] * 2)
     found = result((OLD, NEW), (MeasuredSetup(LVMCACHE, Objective(), (block,), {}),))
     names = {row.objective.metric for row in found.exploratory}
     assert "cache.promotions" in names
@@ -221,12 +218,7 @@ def test_figures_of_several_jobs() -> None:
 
 
 def test_zero_is_a_figure_and_has_a_difference() -> None:
-    none = replace(run("full", 100.0), counters=(("cache.hit_ratio", 0.0),))
-    some = replace(run("full", 100.0), counters=(("cache.hit_ratio", 40.0),))
-    blocks = tuple(
-        SoundBlock(n, {"v6.10": (2 * n, trial(commit(1), none)), "v6.11": (2 * n + 1, trial(commit(2), some))})
-        for n in range(3)
-    )
+    blocks = tuple(counted(n, {"cache.hit_ratio": 0.0}, {"cache.hit_ratio": 40.0}) for n in range(3))
     row = only(result((OLD, NEW), (MeasuredSetup(LVMCACHE, Objective("cache.hit_ratio"), blocks, {}),)))
     assert row.changes[0].effect is not None
     assert (row.changes[0].effect.scale, row.changes[0].effect.estimate) == (Scale.DIFFERENCE, 40.0)

@@ -3,8 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import pytest
-
 from bisector.core.subject import Commit
 from bisector.core.trial import Trial
 from bisector.status.conclusion import CONFIG_ARTIFACT, config_changes
@@ -46,16 +44,12 @@ class Lab:
         return {self.names[one.parent.sha]: one for one in found}
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
-
-
 def options(changes: ConfigChanges) -> list[tuple[str, str, str]]:
     return [(one.option, one.parent, one.child) for one in changes.options]
 
 
-def test_a_merge_is_compared_with_each_parent_that_has_one(lab: Lab) -> None:
+def test_a_merge_is_compared_with_each_parent_that_has_one(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
     found = lab.changes()
     assert list(found) == ["c3", "b3"]
     assert options(found["c3"]) == [
@@ -67,16 +61,10 @@ def test_a_merge_is_compared_with_each_parent_that_has_one(lab: Lab) -> None:
         ("CONFIG_CC_VERSION_TEXT", "n", '"gcc 13"'),
         ("CONFIG_HZ", "n", "250"),
     ]
-
-
-def test_a_parent_that_was_never_configured_is_left_out(lab: Lab) -> None:
-    lab.trials[1] = lab.trial(7, "b3", None)
-    assert list(lab.changes()) == ["c3"]
-
-
-def test_equal_configurations_are_said_to_be_equal(lab: Lab) -> None:
     lab.trials.append(lab.trial(8, "c4", CONFIGS["m"]))
-    assert options(lab.changes("c4")["m"]) == []
+    assert options(lab.changes("c4")["m"]) == []  # equal configurations are said to be equal
+    lab.trials[1] = lab.trial(7, "b3", None)
+    assert list(lab.changes()) == ["c3"]  # a parent that was never configured is left out
 
 
 def test_of_paths_the_parent_is_the_one_before_on_these_paths(tmp_path: Path) -> None:
@@ -95,7 +83,8 @@ def test_of_paths_the_parent_is_the_one_before_on_these_paths(tmp_path: Path) ->
     assert list(lab.changes()) == ["b3"]
 
 
-def test_what_is_gone_is_not_told(lab: Lab, tmp_path: Path) -> None:
+def test_what_is_gone_is_not_told(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
     (lab.run_dir / lab.trials[0].artifacts[1].path).unlink()
     assert lab.trials[0].artifacts[1].name == CONFIG_ARTIFACT
     assert list(lab.changes()) == ["b3"]

@@ -47,13 +47,10 @@ def test_commits_that_would_be_on_another_side_are_named() -> None:
     )
 
 
-def test_agreement_is_said_as_well() -> None:
-    assert said(OLD, NEW).endswith("to 800 µs, all 2 commits are on the side that the verdicts say")
-
-
-def test_what_was_stopped_early_says_nothing_of_another_metric() -> None:
-    found = said(OLD, NEW, trial("early", 4_000, 16.0, early=True))
-    assert found.endswith("all 2 commits are on the side that the verdicts say; of 1 it says nothing")
+def test_agreement_is_said_as_well_and_what_was_stopped_early_says_nothing() -> None:
+    agreed = "to 800 µs, all 2 commits are on the side that the verdicts say"
+    assert said(OLD, NEW).endswith(agreed)
+    assert said(OLD, NEW, trial("early", 4_000, 16.0, early=True)).endswith(f"{agreed}; of 1 it says nothing")
 
 
 def test_ends_that_lie_close_in_it() -> None:
@@ -64,13 +61,8 @@ def test_ends_that_lie_close_in_it() -> None:
     )
 
 
-@pytest.mark.parametrize("trials", [(), (OLD,)])
-def test_before_both_ends_are_measured_there_is_nothing_to_compare(trials: tuple[Trial, ...]) -> None:
-    assert said(*trials) == ""
-
-
-def test_the_metric_that_decided_is_not_compared_with_itself() -> None:
-    assert said(OLD, NEW, by=Objective()) == ""
+def test_nothing_is_compared_before_both_ends_are_measured_or_with_itself() -> None:
+    assert (said(), said(OLD), said(OLD, NEW, by=Objective())) == ("", "", "")
     assert said(OLD, NEW, by=Objective("write.clat.mean")).startswith("by write.clat.mean of the worst job the ends")
 
 

@@ -42,6 +42,7 @@ def test_a_smaller_change_takes_more_pairs(times: float, pairs: int | None) -> N
         ({"counted": Factor(1.001, None)}, False, "takes more than 1,000 pairs to show"),
         ({"state": State.STOPPED, "message": "interrupted"}, True, "no pair counts yet: stopped, interrupted"),
         ({"state": State.MEASURED, "message": "n/a"}, False, "no pair counts: measured, n/a"),
+        ({"parent": None, "counted": None}, False, "has no parent on record"),
     ],
 )
 def test_what_is_not_measured(more: dict[str, object], is_due: bool, said: str) -> None:
@@ -64,12 +65,6 @@ def test_what_the_second_factor_says(times: float, outcome: Outcome, said: str) 
     assert found.sentence.startswith(
         f"read.iops of the worst job is 1.20 times (95 %: 1.19 to 1.21) that of the parent {PARENT.short} by instr"
     )
-
-
-def test_without_a_parent_there_is_nothing_to_measure() -> None:
-    found = HostClock(FIRST, "read.iops", "run/confirmed")
-    assert not found.is_due
-    assert "has no parent on record" in found.sentence
 
 
 def test_a_kernel_that_was_not_measured_is_as_its_side(tmp_path: Path) -> None:
