@@ -16,6 +16,7 @@ from bisector.commands import arguments
 from bisector.config.options import CONFIG_FILE
 from bisector.host import locks
 from bisector.kernel import toolchain
+from bisector.mail import smtp
 from bisector.vm.driver import LibvirtHypervisor
 from bisector.workload.fio.fio import Fio
 from tests.fakes import ARE_SPLIT
@@ -53,6 +54,20 @@ def _host_of_its_own(
         settings.parent.mkdir(parents=True, exist_ok=True)
         # Runs of a few seconds on a busy host have no steady part.
         settings.write_text('[bisect]\npart = "whole"\n[machine]\nclock = "host"\n', encoding="utf-8")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a person whom git and mail know, with places for runs and caches; the test works in ``work``."""
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".gitconfig").write_text("[user]\nname = Günter Tester\nemail = tester@example.org\n")
+    for name in (smtp.USERNAME, smtp.PASSWORD):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
 
 
 @pytest.fixture

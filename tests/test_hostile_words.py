@@ -16,7 +16,7 @@ from bisector.commands import output
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.trial import Fault, FaultKind, KernelFault, Stage
 from bisector.core.verdict import State
-from bisector.mail import compose, smtp
+from bisector.mail import compose
 from bisector.report.document import Envelope
 from bisector.store.facts import InfraFault
 from bisector.store.rundir import GIT_LOG
@@ -44,26 +44,9 @@ def check(text: str, *, longest: int = _LONGEST) -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
-    return hostile(tmp_path_factory.mktemp("record"))
-
-
-@pytest.fixture
-def record(recorded: RecordedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedRun:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (smtp.USERNAME, smtp.PASSWORD):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / ".gitconfig").write_text("[user]\nname = A Tester\nemail = tester@example.org\n")
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    return recorded
-
-
-def hostile(path: Path) -> RecordedRun:
     """The record of a search in which every stranger's word is evil."""
     nodes = [replace(node, subject=f"dm: {EVIL}{node.name} {LONG}") for node in histories.linear(5)]
-    record = found(path, nodes=nodes)
+    record = found(tmp_path_factory.mktemp("record"), nodes=nodes)
     said = f"Kernel panic {EVIL}{LONG}"
     record.add("c1", fault=Fault(Stage.BOOT, FaultKind.PANIC, said, (said, f"{EVIL}Call Trace:")),
                more={"console.log": f"Linux version 6.1\n{said}\n"})  # fmt: skip
@@ -89,13 +72,14 @@ COMMANDS = (
 )
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("state", [State.FOUND, State.FAILED])
 def test_what_commands_write(
-    record: RecordedRun, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], state: State
+    recorded: RecordedRun, capfd: pytest.CaptureFixture[str], words: tuple[str, ...], state: State
 ) -> None:
-    record.end(state, f"no: {EVIL}{LONG}")
-    code = main([words[0], "--run-dir", str(record.run.path), *words[1:]])
+    recorded.end(state, f"no: {EVIL}{LONG}")
+    code = main([words[0], "--run-dir", str(recorded.run.path), *words[1:]])
     said = capfd.readouterr()
     longest = 1 << 20 if {"html", "json", "markdown", "--json"} & set(words) else _LONGEST
     check(said.out, longest=longest)
@@ -103,7 +87,7 @@ def test_what_commands_write(
     if "--json" in words or words[1:] == ("--format", "json"):
         valid(words[0], said.out)
     assert code != BisectorError.exit_code
-    for file in (Path("report"), record.run.path / "report.eml"):
+    for file in (Path("report"), recorded.run.path / "report.eml"):
         if file.exists():
             check(file.read_text(encoding="utf-8"), longest=990 if "mail" in words else longest)
 
@@ -129,8 +113,9 @@ def test_errors(error: Exception, monkeypatch: pytest.MonkeyPatch, capfd: pytest
     assert said.strip()
 
 
-def test_a_name_that_is_typed(record: RecordedRun, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["start", f"v1{EVIL}", "v2", "--repo", str(record.repository)]) == 2
+@pytest.mark.usefixtures("home")
+def test_a_name_that_is_typed(recorded: RecordedRun, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["start", f"v1{EVIL}", "v2", "--repo", str(recorded.repository)]) == 2
     check(capfd.readouterr().err)
 
 

@@ -16,8 +16,6 @@ from tests.docs.json_schema import valid
 from tests.git.histories import KERNEL_TREE, git
 from tests.kernel.fake_tree import FRAGMENT, copy_to, edit, iops_of, spoil
 
-_IDENTITY = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-
 
 @dataclass
 class World:
@@ -35,22 +33,16 @@ class World:
 
     def commit(self, name: str) -> None:
         git(self.repo, "add", "--all", "--force")
-        git(self.repo, *_IDENTITY, "commit", "--quiet", "--message", name)
+        git(self.repo, "commit", "--quiet", "--message", name)
         git(self.repo, "tag", name)
 
 
 @pytest.fixture
-def world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], known_gcc: None
-) -> World:
-    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "CCACHE_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / name))
+def world(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], known_gcc: None) -> World:
+    monkeypatch.setenv("CCACHE_DIR", str(home / "ccache"))
     monkeypatch.setattr("bisector.doctor.checks.disk_room_bytes", lambda path: 1 << 40)
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
     Path("md.config").write_text(FRAGMENT + "CONFIG_VIRTIO_MENU=y\n# CONFIG_64BIT is not set\n")
-    repo = copy_to(tmp_path / "linux")
+    repo = copy_to(home / "linux")
     for name, text in KERNEL_TREE.items():
         (repo / name).parent.mkdir(parents=True, exist_ok=True)
         if not (repo / name).exists():

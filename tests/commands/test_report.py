@@ -25,16 +25,8 @@ from tests.recorded_run import FAST, SLOW, RecordedRun, found
 
 
 @pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedRun:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (smtp.USERNAME, smtp.PASSWORD):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / ".gitconfig").write_text("[user]\nname = Günter Tester\nemail = tester@example.org\n")
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    return found(tmp_path)
+def record(home: Path) -> RecordedRun:
+    return found(home)
 
 
 @pytest.fixture

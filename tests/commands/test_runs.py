@@ -32,20 +32,17 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def world(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
     monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.chdir(tmp_path)
-    found = recorded_run.found(tmp_path)
+    monkeypatch.chdir(home)
+    found = recorded_run.found(home)
     found.end(State.FOUND, ANSWER)
-    run_dir = found.run.path.rename(tmp_path / FOUND)
+    run_dir = found.run.path.rename(home / FOUND)
     for name in ("gone", FOUND, "damaged"):
-        (tmp_path / name).mkdir(exist_ok=True)
-        (tmp_path / name / DATABASE).touch()
-        Index().add(
-            IndexEntry(str(tmp_path / name), str(found.repository), "v6.1", "v6.2", "2026-03-01T10:00:00+00:00")
-        )
-    (tmp_path / "gone" / DATABASE).unlink()
+        (home / name).mkdir(exist_ok=True)
+        (home / name / DATABASE).touch()
+        Index().add(IndexEntry(str(home / name), str(found.repository), "v6.1", "v6.2", "2026-03-01T10:00:00+00:00"))
+    (home / "gone" / DATABASE).unlink()
     return World(run_dir, capsys)
 
 
@@ -69,17 +66,13 @@ def test_a_run_by_its_number_its_name_or_its_path(world: World, words: tuple[str
     assert json.loads(world.run("status", "--json", *words))["run_dir"] == str(world.run_dir)
 
 
-def test_a_directory_goes_before_a_number(world: World) -> None:
+def test_a_directory_goes_before_a_number_and_a_number_may_be_of_no_run(world: World) -> None:
     Path("2").mkdir()
     assert "2 is not a run directory" in world.run("status", "-r", "2", code=2)
-
-
-def test_a_number_of_no_run(world: World) -> None:
     assert "`bisector runs`" in world.run("status", "-r", "1", code=2)
 
 
-def test_no_run_yet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+def test_no_run_yet(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs"]) == 0
     assert capsys.readouterr().out == "there is no run yet: bisector start OLD NEW\n"
     assert main(["runs", "--json"]) == 0

@@ -7,10 +7,10 @@ import pytest
 
 from bisector.cli import main
 from bisector.core import resources
-from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.executor.local import KEPT_KERNELS_BYTES, kept_kernels
 from bisector.host import locks
 from bisector.kernel.cache import BuildFailure
+from tests import fakes
 from tests.docs.json_schema import valid
 from tests.kernel.test_cache import LONG_AGO_S, age, kernel
 
@@ -35,19 +35,16 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> World:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = resources.cache_home()
-    kept_kernels().store(kernel(tmp_path, f"f00-{TREE}", 100_000))
-    log = tmp_path / "build.log"
-    log.write_text("x.c:1: error: no\n")
-    fault = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "x.c:1: error: no")
-    kept_kernels().store_failure(BuildFailure("f00-bad", fault, log))
-    age(home / "kernels/f00-bad", LONG_AGO_S)
+def world(home: Path, capsys: pytest.CaptureFixture[str]) -> World:
+    caches = resources.cache_home()
+    kept_kernels().store(kernel(home, f"f00-{TREE}", 100_000))
+    Path("build.log").write_text("x.c:1: error: no\n")
+    kept_kernels().store_failure(BuildFailure("f00-bad", fakes.BUILD_ERROR, Path("build.log")))
+    age(caches / "kernels/f00-bad", LONG_AGO_S)
     for name in ("86070231413b0000", "86070231413b0000.new-x"):
-        (home / "images" / name).mkdir(parents=True)
-        (home / "images" / name / "root.ext4").write_bytes(b"x" * 200_000)
-    return World(home, capsys)
+        (caches / "images" / name).mkdir(parents=True)
+        (caches / "images" / name / "root.ext4").write_bytes(b"x" * 200_000)
+    return World(caches, capsys)
 
 
 def test_it_says_what_is_kept(world: World) -> None:
@@ -82,16 +79,10 @@ def test_nothing_kept_is_no_trouble(world: World, tmp_path: Path, monkeypatch: p
     assert world.run("clear") == "0 B removed\n"
 
 
-def test_clear_leaves_nothing_of_either(world: World) -> None:
-    assert world.run("clear").endswith(" KiB removed\n")
-    assert world.names == {"86070231413b0000.new-x"}  # whoever builds it next removes that
-
-
-def test_clear_leaves_a_running_run_what_it_uses(world: World) -> None:
+def test_clear_leaves_a_running_run_what_it_uses_and_then_nothing_of_either(world: World) -> None:
     with locks.using_caches(world.home):
         assert "a run is in progress" in world.run("clear")
     assert world.names == {f"f00-{TREE}", "86070231413b0000", "86070231413b0000.new-x"}
-
-
-def test_clear_says_to_scripts_what_is_left(world: World) -> None:
+    assert world.run("clear").endswith(" KiB removed\n")
+    assert world.names == {"86070231413b0000.new-x"}  # whoever builds it next removes that
     assert valid("cache", world.run("clear", "--json"))["kernels"]["entries"] == []
