@@ -54,13 +54,9 @@ _PAGES = {
 def _commands() -> Iterator[str]:
     for title, entries in catalogue.GROUPS.items():
         yield from ("", f"**{title[0].upper()}{title[1:]}**", "")
-        rows = ((f"`bisector {one.name}`", catalogue.sentence(one.name), _page(one.name)) for one in entries)
+        pages = {one.name: f"[{page}]({page}.md)" for one in entries if (page := _PAGES.get(one.name))}
+        rows = ((f"`bisector {one.name}`", catalogue.sentence(one.name), pages.get(one.name, "")) for one in entries)
         yield from _table(("command", "", "page"), rows)
-
-
-def _page(command: str) -> str:
-    page = _PAGES.get(command)
-    return f"[{page}]({page}.md)" if page else ""
 
 
 def _exit_codes() -> Iterator[str]:
@@ -69,30 +65,16 @@ def _exit_codes() -> Iterator[str]:
 
 def _settings() -> Iterator[str]:
     for table, rows in groupby(settings_rows(["NAME"]), lambda option: option.key.partition(".")[0]):
-        shown = tuple(
-            (f"`{one.key}`", f"`{_flag(one)}`" if one.flag else "", _default(one), _meaning(one)) for one in rows
-        )
         yield from ("", f"### {table}", "")
-        yield from _table(("setting", "flag", "default", "meaning"), shown)
+        yield from _table(("setting", "flag", "default", "meaning"), map(_setting, rows))
 
 
-def _flag(option: Option) -> str:
-    if option.short:
-        return f"{option.flag} {option.metavar}`, `{option.short}"
-    return option.flag if option.const else f"{option.flag} {option.metavar}"
-
-
-def _default(option: Option) -> str:
-    quick, article = (_value(option.in_profile(profile)) for profile in ("quick", "article"))
-    return quick if quick == article else f"{quick}; article: {article}"
-
-
-def _value(written: object) -> str:
-    return f"`{options.shown(written)}`"
-
-
-def _meaning(option: Option) -> str:
-    return f"{option.help}. Value: {option.expected}."
+def _setting(option: Option) -> tuple[str, str, str, str]:
+    flag = option.flag if option.const and not option.short else f"{option.flag} {option.metavar}"
+    flags = [f"`{one}`" for one in (flag, option.short) if option.flag and one]
+    quick, article = (f"`{options.shown(option.in_profile(profile))}`" for profile in ("quick", "article"))
+    default = quick if quick == article else f"{quick}; article: {article}"
+    return f"`{option.key}`", ", ".join(flags), default, f"{option.help}. Value: {option.expected}."
 
 
 def _metrics() -> Iterator[str]:
@@ -104,8 +86,9 @@ def _metrics() -> Iterator[str]:
 
 
 def _documents() -> Iterator[str]:
-    rows = ((f"`{json_schema.command(name)}`", json_schema.file_name(name)) for name in json_schema.DOCUMENTS)
-    yield from _table(("command", "schema"), ((command, f"[{file}](schema/{file})") for command, file in rows))
+    files = {name: json_schema.file_name(name) for name in json_schema.DOCUMENTS}
+    rows = ((f"`{json_schema.command(name)}`", f"[{file}](schema/{file})") for name, file in files.items())
+    return _table(("command", "schema"), rows)
 
 
 def _demonstration(*wanted: str) -> Iterator[str]:

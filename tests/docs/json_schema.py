@@ -57,7 +57,7 @@ _REFERENCE = "#/$defs/"
 def schema(name: str) -> Schema:
     """The schema of a document; it allows keys that are not there yet."""
     record = DOCUMENTS[SAME.get(name, name)]
-    objects = definitions((record,))
+    objects = {one.__name__: _definition(one) for one in sorted(within((record,)), key=lambda one: one.__name__)}
     top = objects.pop(record.__name__)
     return {"$schema": _DIALECT, **top, "title": command(name), "$defs": objects}
 
@@ -65,11 +65,6 @@ def schema(name: str) -> Schema:
 def command(name: str) -> str:
     """What prints a document."""
     return f"bisector {name} {'--format json' if name == 'report' else '--json'}"
-
-
-def definitions(records: Iterable[type]) -> dict[str, Schema]:
-    """The schema of each object that is in one of these, by its name, and of each enumeration."""
-    return {one.__name__: _definition(one) for one in sorted(within(records), key=lambda one: one.__name__)}
 
 
 def within(records: Iterable[type]) -> set[type]:
@@ -83,16 +78,13 @@ def within(records: Iterable[type]) -> set[type]:
     return found
 
 
-def objects_in(record: type) -> set[type]:
-    """An object, and the objects that are in it."""
-    return {one for one in within((record,)) if not issubclass(one, Enum)}
-
-
 def keys(record: type) -> Iterator[tuple[str, Any, str]]:
     """Each key of an object, with the type of its value and its meaning."""
     for one in members(record):
         if FLAT not in one.markers:
-            yield one.key, _mapping(one.hint) if PAIRS in one.markers else one.hint, one.meaning
+            pairs = PAIRS in one.markers  # which are an object
+            kind = dict.__class_getitem__(get_args(get_args(one.hint)[0])) if pairs else one.hint
+            yield one.key, kind, one.meaning
         elif type(None) in get_args(one.hint):
             (inner,) = (kind for kind in get_args(one.hint) if kind is not type(None))
             yield from ((key, hint | None, meaning) for key, hint, meaning in keys(inner))
@@ -100,13 +92,8 @@ def keys(record: type) -> Iterator[tuple[str, Any, str]]:
             yield from keys(one.hint)
 
 
-def _mapping(pairs: Any) -> Any:
-    """The type of an object that pairs are."""
-    return dict.__class_getitem__(get_args(get_args(pairs)[0]))
-
-
 def _definition(one: type) -> Schema:
-    said = _first_paragraph(one)
+    said = " ".join((one.__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
     if issubclass(one, Enum):
         return {"description": said, "enum": [member.value for member in one]}
     shown = {key: {"description": meaning, **_schema(hint)} for key, hint, meaning in keys(one)}
@@ -143,10 +130,6 @@ def _named_in(hint: Any) -> list[type]:
         return [one for part in inner for one in _named_in(part)]
     is_named = isinstance(hint, type) and hint not in _TYPES and hint is not Absent
     return [hint] if is_named else []
-
-
-def _first_paragraph(record: type) -> str:
-    return " ".join((record.__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
 
 
 def valid(name: str, printed: str) -> Any:

@@ -13,13 +13,9 @@ from pathlib import Path
 import pytest
 
 from bisector import cli
-from bisector.campaign.equipment import Equipment
 from bisector.commands.arguments import given_settings
-from bisector.config import Settings
 from bisector.core import resources
-from bisector.core.events import Listener
 from bisector.doctor import checks
-from bisector.git.repository import Repository
 from bisector.host.disks import BlockDevice
 from bisector.store.facts import Work
 from bisector.store.rundir import Index, IndexEntry, RunDirectory
@@ -115,27 +111,28 @@ def parsed(part: str) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_qemu: None) -> Path:
-    """A home with a small kernel tree, a run with an answer, and the files that the pages name."""
-    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setenv("HOME", str(tmp_path))
+def tree(home: Path, monkeypatch: pytest.MonkeyPatch, known_qemu: None) -> Path:
+    """In a home a small kernel tree, a run with an answer, and the files that the pages name."""
     tags = {"c0": ("v4.11", "v6.1"), "c4": ("v4.13-rc1", "v6.2")}
-    source = tmp_path / "src"
-    source.mkdir()
-    found = recorded_run.found(
-        source, nodes=[replace(node, tags=tags.get(node.name, ())) for node in histories.linear(5)]
-    )
+    nodes = [replace(node, tags=tags.get(node.name, ())) for node in histories.linear(5)]
+    (home / "src").mkdir()
+    found = recorded_run.found(home / "src", nodes=nodes)
     Index().add(IndexEntry(str(found.run.path), str(found.repository), "v6.1", "v6.2", "2026-03-01T10:00:00+00:00"))
     for name in ("recorded-runs", "graphs"):
         shutil.copytree(resources.ROOT / "tests/data" / name, found.repository / "tests/data" / name)
     monkeypatch.chdir(found.repository)
     (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "nightly.md").read_text(encoding="utf-8"), re.DOTALL)
     Path("nightly.toml").write_text(example, encoding="utf-8")
-    return tmp_path
+    return found.repository
 
 
 _SIMULATES = "plan.md"  # for a minute
+# What commands end with here: the machine, or its repositories, may lack something, or they are refused.
+_CODES = {
+    "bisector doctor": (0, 1),
+    "bisector import cut.txt": (2,),
+    "bisector nightly --config nightly.toml --dry-run": (1,),
+}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +143,7 @@ _SIMULATES = "plan.md"  # for a minute
         if blocks(page)
     ],
 )
-def test_commands(page: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(page: Path, tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for shown in (one for block in blocks(page) for one in block):
         for part in shown.parts:
             if part.startswith("cd "):
@@ -158,7 +155,8 @@ def test_commands(page: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsy
             elif part.startswith("bisector "):
                 code = _main(words_of(part))
                 seen = capsys.readouterr()
-                assert code in _codes(part), f"{page.name}: {part}: {code}\n{seen.err}"
+                expected = _CODES.get(part.partition("|")[0].strip(), (0,))
+                assert code in expected, f"{page.name}: {part}: {code}\n{seen.err}"
                 lines = (seen.out + seen.err).splitlines()
                 missing = [line for line in shown.output if line not in lines and not _VARIES.search(line)]
                 assert not missing, f"{page.name}: {part} prints\n{seen.out}{seen.err}"
@@ -176,14 +174,9 @@ _README_MEASURES = [
 
 
 @pytest.mark.parametrize("part", _README_MEASURES)
-def test_readme_comes_to_its_first_trial(part: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_comes_to_its_first_trial(part: str, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through each check of tree, stack, disks and workload; then the process dies, with the trial on record."""
-    engine = fakes.FakeExecutor(lambda _: False, kill_at=1)
-
-    @contextmanager
-    def equip(_settings: Settings, _run: Path, repository: Repository, _tell: Listener) -> Iterator[Equipment]:
-        yield Equipment(engine, fakes.FakeEquality(repository))
-
+    equip = fakes.equipped(fakes.FakeExecutor(lambda _: False, kill_at=1))
     shutil.copy(resources.ROOT / "fio/partial.fio", "my.fio")
     Path("bench.sh").write_text("#!/bin/sh\necho tps=512.25\n", encoding="utf-8")
     Path("bench.sh").chmod(0o755)
@@ -191,7 +184,7 @@ def test_readme_comes_to_its_first_trial(part: str, home: Path, monkeypatch: pyt
     monkeypatch.setattr("bisector.commands.measuring.here", equip)
     asked_here = tuple(one for one in checks.PROBES if one.of_setup or one.name == "kernel config")
     monkeypatch.setattr(checks, "PROBES", asked_here)
-    with _disk(part, home) as words, pytest.raises(fakes.Killed):
+    with _disk(part) as words, pytest.raises(fakes.Killed):
         _main(words)
     with Store.open(RunDirectory(Path(Index().entries()[-1].run_dir)).database, readonly=True) as store:
         (begun,) = store.in_flight()
@@ -199,16 +192,15 @@ def test_readme_comes_to_its_first_trial(part: str, home: Path, monkeypatch: pyt
 
 
 @contextmanager
-def _disk(part: str, home: Path) -> Iterator[list[str]]:
+def _disk(part: str) -> Iterator[list[str]]:
     """The words of a command, with a disk for the partition that it names."""
     words = words_of(part)
     if "/dev/nvme0n1p4" not in words:
         yield words
         return
-    file = home / "disk"
-    with file.open("wb") as new:
+    with Path("../disk").open("wb") as new:
         new.truncate(1 << 30)
-    with loop_device(file) as device:
+    with loop_device(Path("../disk")) as device:
         with BlockDevice.claimed(device) as claimed:  # as after its first use
             claimed.empty()
         yield [str(device) if word == "/dev/nvme0n1p4" else word for word in words]
@@ -219,16 +211,6 @@ def _main(words: list[str]) -> int:
         return cli.main(words)
     except SystemExit as ended:
         return int(ended.code or 0)
-
-
-def _codes(part: str) -> tuple[int, ...]:
-    """What a command may end with here: the machine, or its repositories, may lack something, or it is refused."""
-    known = {
-        "bisector doctor": (0, 1),
-        "bisector import cut.txt": (2,),
-        "bisector nightly --config nightly.toml --dry-run": (1,),
-    }
-    return known.get(part.partition("|")[0].strip(), (0,))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

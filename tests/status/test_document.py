@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import Enum
 
 import pytest
 
@@ -76,7 +77,7 @@ def objects(value: object) -> Iterator[type]:
 
 def test_examples_have_every_object() -> None:
     seen = {record for view in VIEWS for record in objects(view)}
-    assert json_schema.objects_in(BisectionView) - seen == set()
+    assert {one for one in json_schema.within((BisectionView,)) if not issubclass(one, Enum)} - seen == set()
 
 
 def test_no_figure_is_null_and_strings_are_facts() -> None:
