@@ -159,20 +159,17 @@ class CommandParser(argparse.ArgumentParser):
     def refuse_unknown(self, words: Iterable[str]) -> None:
         """Raise :class:`UserError` for a flag that neither this command nor the named subcommand has."""
         words = list(words)
-        for word in words:
-            if word in (parts := self._parts()):
-                parts[word].refuse_unknown(words[words.index(word) + 1 :])
-                return
+        subcommands = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
+        parts: dict[str, CommandParser] = {name: part for choices in subcommands for name, part in choices.items()}
+        if (name := next((word for word in words if word in parts), None)) is not None:
+            parts[name].refuse_unknown(words[words.index(name) + 1 :])
+            return
         known = self._option_string_actions
         for word in (one.partition("=")[0] for one in words if " " not in one.partition("=")[0]):
             # A flag is not "-" (standard input), "--", a negative number, or a word without a dash.
             flag = word.startswith("-") and word not in ("-", "--") and not self._negative_number_matcher.match(word)
             if flag and word not in known and (word.startswith("--") or word[:2] not in known):
                 raise UserError(f"{self.prog} has no flag {word}", self._meant(word, known))
-
-    def _parts(self) -> dict[str, "CommandParser"]:
-        found = (one.choices for one in self._actions if isinstance(one, argparse._SubParsersAction))
-        return {name: part for choices in found for name, part in choices.items()}
 
     def _meant(self, typed: str, known: Iterable[str]) -> str:
         near = difflib.get_close_matches(typed, list(known), n=1)

@@ -315,15 +315,12 @@ def values(run: Run) -> tuple[Value, ...]:
 def values_of(run: Run, name: str) -> tuple[Value, ...]:
     """Return the values of one metric.
 
-    The deciding value is needed for each conclusion, and a run has hundreds of values; so only these are computed.
+    A run has hundreds of values, and the deciding one is needed for each conclusion: no others are computed of rates.
     """
     direction, _, rest = name.partition(".")
-    if direction not in DIRECTIONS:
+    if direction not in DIRECTIONS or (rate := _RATES.get(rest)) is None:
         return tuple(value for value in values(run) if value.name == name)
-    jobs, rate = [job for job in run.jobs if job.direction == direction], _RATES.get(rest)
-    if rate is None:
-        return tuple(value for job in jobs for value in _of_direction(job) if value.name == name)
-    found = ((job.name, rate(job)) for job in jobs)
+    found = ((job.name, rate(job)) for job in run.jobs if job.direction == direction)
     return tuple(Value(name, job, float(value)) for job, value in found if value is not None)
 
 

@@ -337,22 +337,13 @@ def headline(report: Told) -> str:
 
 def body(report: Told, envelope: Envelope) -> str:
     """The whole text, without lines that are too long for a mail server."""
-    if isinstance(report, ComparisonReport):
-        return _as_lines(_of_comparison(report, envelope))
-    lines = [line for part in map(list, _parts(report, envelope)) if part for line in (*part, "")]
-    return _as_lines((*lines, *_signature(report.tool_version)))
-
-
-def _of_comparison(report: ComparisonReport, envelope: Envelope) -> Iterator[str]:
-    """The terminal's text in ASCII, with the disclaimer that every letter has."""
-    if envelope.follows:
-        yield from (*fill(envelope.follows), "")
-    yield from plain(comparison.page(report), _ASCII).split("\n")
-    yield from (*fill(_DISCLAIMER), "", *_signature(report.tool_version))
-
-
-def _signature(version: str) -> tuple[str, str]:
-    return "-- ", f"bisector {clean(version)}"  # RFC 3676, 4.3: with the space
+    if isinstance(report, ComparisonReport):  # the terminal's text in ASCII
+        above = [*fill(envelope.follows), ""] if envelope.follows else []
+        lines = [*above, *plain(comparison.page(report), _ASCII).split("\n"), *fill(_DISCLAIMER), ""]
+    else:
+        lines = [line for part in map(list, _parts(report, envelope)) if part for line in (*part, "")]
+    # RFC 3676, 4.3: a signature follows two dashes and a space.
+    return _as_lines((*lines, "-- ", f"bisector {report.tool_version}"))
 
 
 def _as_lines(lines: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ commits cannot be told apart, so that no commit between them is the first new on
 """
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -204,19 +205,15 @@ class Case:
 
     def _readings(self) -> Iterator[Reading]:
         found = [(self._kernel(trial), trial, verdict) for trial, verdict in self.judging.readings()]
-        counts: dict[tuple[int, Kernel], int] = {}
-        for kernel, _, _ in found:
-            if kernel is not None:
-                counts[kernel] = counts.get(kernel, 0) + 1
+        counts = Counter(kernel for kernel, _, _ in found)
         # Only hours of trials count: what a host does between them is unknown.
-        hours: dict[str, float] = {}
+        hours = defaultdict[str, float](float)
         for kernel, trial, verdict in found:
             host = host_of(trial)
-            hour = hours.setdefault(host, 0.0)
-            hours[host] += trial.timings.total_s / 3600
             if kernel is not None and verdict in (Verdict.OLD, Verdict.NEW):
                 reading = self._reading(kernel, trial, verdict, alone=counts[kernel] == 1)
-                yield replace(reading, hour=hour, host=host)
+                yield replace(reading, hour=hours[host], host=host)
+            hours[host] += trial.timings.total_s / 3600
 
     def number(self, subject: Subject) -> tuple[int, Kernel] | None:
         """The number and the kind of a subject whose kernel is not built yet; None outside the range."""
@@ -232,8 +229,7 @@ class Case:
         if not trial.subject.is_commit:
             shas = self._shas_by_kernel.get(trial.kernel.content_sha256, ()) if trial.kernel is not None else ()
             if not shas:
-                number = self.search_range.numbers.get(trial.subject.changed_by or "")
-                return None if number is None else (number, trial.subject.kind)
+                return self.number(trial.subject)
             sha = shas[0]
         number = self._representatives.get(sha, OLD_END if sha == self.judging.old else None)
         return None if number is None else (number, Kernel.COMMIT)
@@ -278,11 +274,11 @@ class Case:
 
     def _exhausted(self) -> Iterator[int]:
         """Commits that were measured, but of which too many trials have come to nothing since."""
+        tried = {trial.commit.sha for _, trial in self.judging.trials if trial.subject.is_commit}
         tired = {
             self._representatives[sha]
-            for sha in {trial.commit.sha for _, trial in self.judging.trials if trial.subject.is_commit}
-            if sha in self._representatives
-            and isinstance(self.judging.settlement(sha), SoundMeasurement)
+            for sha in tried & self._representatives.keys()
+            if isinstance(self.judging.settlement(sha), SoundMeasurement)
             and isinstance(self.judging.since(sha), Untestable)
         }
         yield from tired | {twin for group in self._groups for twin in group if group[0] in tired}
