@@ -235,14 +235,10 @@ class FakeExecutor:
     def measure(self, request: TrialRequest) -> Trial:
         return replace(self._measured(request), cell=request.cell)
 
-    def _lone_disk(self, request: TrialRequest) -> str | None:
-        """The disk of a baseline."""
-        return None if request.cell.setup == self.setup else lone_disk(request.cell.setup.stack)
-
     def _measured(self, request: TrialRequest) -> Trial:
-        commit = request.commit
+        commit, setup = request.commit, request.cell.setup
         self.requests.append(request)
-        if (disk := self._lone_disk(request)) is not None:
+        if (disk := None if setup == self.setup else lone_disk(setup.stack)) is not None:  # a baseline's
             commit = replace(commit, sha=disk, subject="")
         if request.n == self.kill_at:
             raise Killed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from bisector.config import Settings, options
+from bisector.config import options
 from bisector.core.figures import EarlyStop, Run
 from bisector.core.subject import Commit
 from bisector.core.trial import Artifact, Fault, Trial
@@ -52,19 +52,14 @@ class RecordedRun:
         self.shas = histories.build(self.repository, self.nodes)
         self.run = RunDirectory(self.path / "run")
         self.run.path.mkdir()
-        self.settings = self._settings()
-        with Store.create(self.run.database, self._row()):
-            pass
-
-    def _settings(self) -> Settings:
-        return keep_inputs(options.load(self.flags, directory=self.path).settings, self.run.path)
-
-    def _row(self) -> RunHeader:
+        self.settings = keep_inputs(options.load(self.flags, directory=self.path).settings, self.run.path)
         old, new = self.nodes[0].name, self.nodes[-1].name
-        return RunHeader(
+        header = RunHeader(
             self.repository, old, self.shas[old], new, self.shas[new], (), False, (),
             options.to_json(self.settings), "0.1.0", "2026-03-01T10:00:00+00:00",
         )  # fmt: skip
+        with Store.create(self.run.database, header):
+            pass
 
     def commit(self, name: str) -> Commit:
         return self._commits[name]
@@ -86,16 +81,13 @@ class RecordedRun:
         """One more trial with figures, or with a fault; ``more`` files are kept beside the others."""
         with Store.open(self.run.database) as store:
             directory = f"trials/{store.next_n:04d}-{self.shas[name][:12]}"
-            runs = (
-                [self._run(directory, "empty", (2000.0, 8000.0)), self._run(directory, "full", full, early)]
-                if full
-                else []
-            )
-            files = [artifact for _, artifact in runs]
+            runs, texts = [], dict(more or {})
             if full:
-                files.append(self._file(directory, "host.json", json.dumps(HOST)))
-                files.append(self._file(directory, "storage.txt", "pvcreate /dev/vdb\nmkfs.ext4 /dev/vg/data\n"))
-            files += [self._file(directory, extra, text) for extra, text in (more or {}).items()]
+                runs = [self._run(directory, "empty", (2000.0, 8000.0)), self._run(directory, "full", full, early)]
+                storage = "pvcreate /dev/vdb\nmkfs.ext4 /dev/vg/data\n"
+                texts = {"host.json": json.dumps(HOST), "storage.txt": storage, **texts}
+            files = [artifact for _, artifact in runs]
+            files += [self._file(directory, extra, text) for extra, text in texts.items()]
             trial = examples.trial(self.commit(name), *(run for run, _ in runs), fault=fault,
                                    built=examples.kernel(content=self.shas[name]))  # fmt: skip
             trial = replace(trial, cell=replace(trial.cell, setup=self.settings.setup), artifacts=tuple(files))

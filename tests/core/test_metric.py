@@ -1,5 +1,7 @@
 """Names, units and sides of metrics."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,14 +26,6 @@ from bisector.core.metric import DIRECTIONS, Better, Unit, custom, is_short, nam
 def test_each_metric_has_a_unit_and_a_better_side(name: str, unit: Unit, better: Better | None, live: bool) -> None:
     found = named(name)
     assert (found.name, found.unit, found.better, found.live) == (name, unit, better, live)
-
-
-@pytest.mark.parametrize(
-    "name", ["", "iops", "read", "read.iops.p99", "read.clat.p", "read.clat.p0.0", "read.clat.p100x", "erase.iops"]
-)
-def test_names_of_no_metric(name: str) -> None:
-    with pytest.raises(UserError, match="there is no metric"):
-        named(name)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +106,6 @@ def test_what_is_typed_is_read_as_the_very_value(value: float, unit: Unit) -> No
     assert unit.read(unit.typed(value)) == value
 
 
-@pytest.mark.parametrize("text", ["", "furlong", "m/s", "S"])
-def test_what_is_no_unit(text: str) -> None:
-    with pytest.raises(UserError, match="there is no unit") as caught:
-        Unit.of(text)
-    assert "MiB/s" in caught.value.hint
-
-
 @pytest.mark.parametrize("unit", Unit)
 @pytest.mark.parametrize("better", Better)
 def test_name_of_a_commands_figure_says_all_of_it(unit: Unit, better: Better) -> None:
@@ -130,16 +117,25 @@ def test_name_of_a_commands_figure_says_all_of_it(unit: Unit, better: Better) ->
     assert short("read.clat.p99") == "read.clat.p99"
 
 
-@pytest.mark.parametrize("name", ["", "TPS", "a b", "a:b", "ä", "-x", "x" * 65])
-def test_what_is_no_name_of_a_figure(name: str) -> None:
-    with pytest.raises(UserError, match="not a name of a figure"):
-        custom(name, Unit.RATE, Better.HIGHER)
+NO_METRICS = ["", "iops", "read", "read.iops.p99", "read.clat.p", "read.clat.p0.0", "read.clat.p100x", "erase.iops"]
+NO_FIGURES = ["custom:", "custom:tps", "custom:tps:1/s", "custom:tps:m:higher", "custom:a b:s:lower"]
+
+
+def figure(name: str) -> str:
+    return custom(name, Unit.RATE, Better.HIGHER)
 
 
 @pytest.mark.parametrize(
-    "name", ["custom:", "custom:tps", "custom:tps:1/s", "custom:tps:m:higher", "custom:a b:s:lower"]
+    ("read", "texts", "message", "hint"),
+    [
+        (named, NO_METRICS, "there is no metric", "docs/metrics.md lists them"),
+        (named, NO_FIGURES, "there is no metric", "custom:NAME:UNIT:higher"),
+        (Unit.of, ["", "furlong", "m/s", "S"], "there is no unit", "MiB/s"),
+        (figure, ["", "TPS", "a b", "a:b", "ä", "-x", "x" * 65], "not a name of a figure", "latency.p99"),
+    ],
 )
-def test_names_of_no_figure(name: str) -> None:
-    with pytest.raises(UserError, match="there is no metric") as caught:
-        named(name)
-    assert "custom:NAME:UNIT:higher" in caught.value.hint
+def test_names_of_nothing(read: Callable[[str], object], texts: list[str], message: str, hint: str) -> None:
+    for text in texts:
+        with pytest.raises(UserError, match=message) as caught:
+            read(text)
+        assert hint in caught.value.hint
