@@ -60,6 +60,9 @@ def test_a_reading_is_the_logarithm_of_the_slowest_job() -> None:
     (*_, reading) = case(trial("c4", 1_100.0)).facts.readings
     assert reading.score == pytest.approx(math.log(1_100.0))
     assert (reading.commit, reading.verdict, reading.full) == (4, Verdict.OLD, True)
+    stop = EarlyStop(StopReason.NOT_ABOVE, 26.0, 900.0, 2_000.0, "below")
+    (*_, reading) = case(trial("c4", stopped=stop)).facts.readings
+    assert (reading.verdict, reading.score, reading.full) == (Verdict.OLD, None, False)  # a side and no figure
 
 
 def test_a_line_that_a_person_drew_is_all_that_counts() -> None:
@@ -70,21 +73,12 @@ def test_a_line_that_a_person_drew_is_all_that_counts() -> None:
     assert [reading.verdict for reading in readings] == [Verdict.MEASURED] * 2 + [Verdict.OLD] * 2
 
 
-def test_a_run_that_was_stopped_early_has_a_side_and_no_figure() -> None:
-    stop = EarlyStop(StopReason.NOT_ABOVE, 26.0, 900.0, 2_000.0, "below")
-    (*_, reading) = case(trial("c4", stopped=stop)).facts.readings
-    assert (reading.verdict, reading.score, reading.full) == (Verdict.OLD, None, False)
-
-
-def test_a_reading_has_its_time_in_hours_of_measuring() -> None:
+def test_a_reading_has_its_time_in_hours_of_measuring_and_a_weak_trial_is_none() -> None:
     hour = trial("c4").timings.total_s / 3600
-    one = case(trial("c4"), trial("c5", contention=BUSY), trial("c6"))
+    one = case(trial("c4"), trial("c6"), trial("c5", contention=BUSY), trial("c7"))
     assert hour > 0
-    assert [reading.hour for reading in one.facts.readings] == pytest.approx([0, hour, 2 * hour, 3 * hour])
-
-
-def test_a_weak_trial_is_no_reading() -> None:
-    assert shown(case(trial("c4", contention=BUSY))) == []
+    assert [reading.hour for reading in one.facts.readings] == pytest.approx([0, hour, 2 * hour, 3 * hour, 4 * hour])
+    assert [number for number, *_ in shown(one)] == [4, 6, 7]
 
 
 def test_equal_kernels_share_their_readings_and_cannot_be_apart() -> None:
@@ -170,14 +164,12 @@ def test_both_ends_tell_of_their_levels_each_time() -> None:
     assert levels[1].old.spread > levels[0].old.spread
 
 
-def test_earlier_runs_of_a_quiet_host_are_believed() -> None:
+def test_earlier_runs_of_a_quiet_host_and_those_without_a_change_are_believed() -> None:
+    usual = SearchState(case()).belief
     quiet = case(known=Known(earlier=EarlierSearches(better=20, worse=20)))
-    assert SearchState(quiet).belief.noise.new_as_old < SearchState(case()).belief.noise.new_as_old / 2
-
-
-def test_earlier_searches_without_a_change_make_another_one_likelier() -> None:
+    assert SearchState(quiet).belief.noise.new_as_old < usual.noise.new_as_old / 2
     often = case(known=Known(earlier=EarlierSearches(searches=20, without_change=20)))
-    assert SearchState(often).belief.nothing > 4 * SearchState(case()).belief.nothing > 0
+    assert SearchState(often).belief.nothing > 4 * usual.nothing > 0
 
 
 def test_what_can_matter_and_who_is_suspected_weigh() -> None:
