@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from types import FrameType
 
 from bisector.commands import catalogue
 from bisector.commands.catalogue import CommandParser
@@ -58,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return UserError.exit_code  # so that a script that lost its command fails
         arguments = parsed(words)
         # A supervisor's SIGTERM ends a run as cleanly as a person's Ctrl-C.
-        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         if getattr(arguments, "disturbs", False):
             note_turn()
         code: int = arguments.command(arguments)
@@ -70,10 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         note(traceback.format_exc() + "this is a bug in bisector; what was measured is kept: bisector resume")
         return BisectorError.exit_code
     return code
-
-
-def _interrupt(_signum: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _complain(error: BisectorError) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from bisector.commands.arguments import Verbs, add_group, add_run_dir, add_settings, add_verb, effective, write_json
-from bisector.commands.output import note, save, write_document, write_rows
+from bisector.commands.output import note, save, write_document, write_rows, writing
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.json_document import ABSENT, FLAT, Absent, JsonObject
@@ -152,7 +152,7 @@ def build(arguments: argparse.Namespace) -> int:
     """Build the kernel or find it in the cache, and describe it. A build that is known to fail is not tried again."""
     output: Path | None = arguments.output
     if output is not None:
-        with _writing(output):  # refuse an unusable directory now, not after an hour of building
+        with writing(output):  # refuse an unusable directory now, not after an hour of building
             output.mkdir(parents=True, exist_ok=True)
     with _site(arguments) as site:
         tree = site.commit.tree
@@ -170,7 +170,7 @@ def build(arguments: argparse.Namespace) -> int:
         there = {name: path for name, path in files.items() if path is not None}
         if output is not None:
             names = {"config": ".config"}  # the usual name of this file
-            with _writing(output):
+            with writing(output):
                 there = {
                     name: Path(shutil.copyfile(path, output / names.get(name, path.name)))
                     for name, path in there.items()
@@ -190,14 +190,6 @@ def build(arguments: argparse.Namespace) -> int:
     }
     write_rows(rows.items(), 14)
     return 0
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"cannot write {error.filename or path}: {error.strerror}", "name another place: -o") from error
 
 
 def _complain(site: _Site, fault: KernelFault) -> int:

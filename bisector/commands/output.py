@@ -6,7 +6,8 @@ the output cannot be written, for example to a full disk, that is an error, sinc
 
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -71,13 +72,20 @@ def note_turn() -> None:
         note(f"bisector: {what} is under way on this host ({clean(str(holder))}): other work makes {harm}")
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Write to a place that a person named; raises :class:`UserError` if that fails."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename or path}: {error.strerror}", "name another place") from error
+
+
 def save(path: Path, content: bytes) -> None:
     """Write a file that a person named, and create its directories; raises :class:`UserError`."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", "name another place") from error
 
 
 def _write(stream: IO[str], text: str) -> None:
