@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from bisector.core.json_document import PAIRS
+from bisector.core.json_document import PAIRS, Key
 from bisector.core.metric import LatencyKind
 
 _ROUND_MARK = "@"
@@ -134,7 +134,7 @@ class CacheStatus:
     promotions: Annotated[int, "blocks moved to the cache"]
 
     @property
-    def full(self) -> Annotated[bool, "whether every cache block is in use: the next promotion has to demote"]:
+    def full(self) -> Annotated[bool, Key()]:
         """Whether every cache block is in use, so that the next promotion has to demote."""
         return self.total_blocks > 0 and self.used_blocks >= self.total_blocks
 

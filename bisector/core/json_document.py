@@ -1,7 +1,8 @@
 """JSON documents for scripts: typed objects that describe each of their keys.
 
-A document is a frozen dataclass, or a :class:`JsonObject`. Its keys are the fields and the properties whose type has a
-description, with the unit: ``Annotated[float, "seconds of the build"]``. Attributes without a description are no keys.
+A document is a frozen dataclass, or a :class:`JsonObject`. Its keys are the fields whose type has a description, with
+the unit: ``Annotated[float, "seconds of the build"]``; and the properties with one, or with a :class:`Key`, whose
+docstring is then the description. Other attributes are no keys.
 The schemas in docs/schema/ are generated from the types, and tests validate what commands print against them.
 """
 
@@ -35,9 +36,9 @@ PAIRS: Final = Marker.PAIRS
 
 
 class Key(NamedTuple):
-    """The key of an attribute, beside its type, if it is not the attribute's name."""
+    """Beside a type: the key of an attribute if it is not its name, and of a property that it is a key at all."""
 
-    name: str
+    name: str = ""
 
 
 class JsonObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,21 +65,28 @@ def members(kind: type) -> tuple[Member, ...]:
     own = {one.name: one.name for one in fields(kind)} if is_dataclass(kind) else {}
     if issubclass(kind, msgspec.Struct):
         own = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
-    found = [(name, key, hints[name]) for name, key in own.items()]
+    found = [(name, key, hints[name], "") for name, key in own.items()]
     getters = ((name, one.fget) for name, one in vars(kind).items() if isinstance(one, property) and one.fget)
-    found += [(name, name, get_type_hints(one, include_extras=True).get("return")) for name, one in getters]
-    told = [(name, key, *get_args(hint)) for name, key, hint in found if get_origin(hint) is Annotated]
-    made = (
+    found += [
+        (name, name, get_type_hints(one, include_extras=True).get("return"), sentence(one)) for name, one in getters
+    ]
+    told = [(name, key, said, *get_args(hint)) for name, key, hint, said in found if get_origin(hint) is Annotated]
+    return tuple(
         Member(
-            key=next((one.name for one in beside if isinstance(one, Key)), key),
+            key=next((one.name for one in beside if isinstance(one, Key)), "") or key,
             attribute=name,
             hint=inner,
-            meaning=next((one for one in beside if type(one) is str), ""),
+            meaning=next((one for one in beside if type(one) is str), said[:1].lower() + said[1:].removesuffix(".")),
             markers=tuple(one for one in beside if isinstance(one, Marker)),
         )
-        for name, key, inner, *beside in told
+        for name, key, said, inner, *beside in told
+        if any(isinstance(one, (str, Key, Marker)) for one in beside)
     )
-    return tuple(one for one in made if one.meaning or FLAT in one.markers)
+
+
+def sentence(described: object) -> str:
+    """Return the first paragraph of a docstring, as JSON schemas have it."""
+    return " ".join((described.__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
 
 
 def plain(value: Any) -> Any:

@@ -80,13 +80,13 @@ class Objective:
     )
 
     @property
-    def unit(self) -> Annotated[Unit, "of its values"]:
+    def unit(self) -> Annotated[Unit, Key()]:
         """The unit of the metric's values."""
         return self.definition.unit
 
     @property
-    def better_side(self) -> Annotated[Better | None, Key("better"), "which values are better; `null`: neither"]:
-        """Whether higher or lower values are better; None if neither are."""
+    def better_side(self) -> Annotated[Better | None, Key("better")]:
+        """Whether higher or lower values are better; ``null`` if neither are."""
         return self.definition.better
 
     @property

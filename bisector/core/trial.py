@@ -13,7 +13,7 @@ from typing import Annotated
 
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.figures import DiskQueue, EarlyStop, Run
-from bisector.core.json_document import FLAT
+from bisector.core.json_document import FLAT, Key
 from bisector.core.printable import clean
 from bisector.core.subject import Cell, Commit, Kernel, Setup, Subject
 from bisector.core.verdict import Verdict
@@ -84,7 +84,7 @@ class Timings:
     total_s: Annotated[float, "seconds of the whole trial"] = 0.0
 
     @property
-    def ours_s(self) -> Annotated[float, "seconds of everything else"]:
+    def ours_s(self) -> Annotated[float, Key()]:
         """Seconds of a trial that are neither build, boot, storage nor workload."""
         return max(0.0, self.total_s - math.fsum((self.build_s, self.boot_s, self.storage_s, self.workload_s)))
 
@@ -242,7 +242,7 @@ class Trial:
         return self.era is not None and self.era.is_counted
 
     @property
-    def doubted(self) -> Annotated[bool, "whether its fault may be the host's: an end that had worked failed, too"]:
+    def doubted(self) -> Annotated[bool, Key()]:
         """Whether its fault may be the host's: a kernel known to be good failed, too."""
         return self.control is not None and not self.control.answered
 
@@ -283,7 +283,7 @@ class Trial:
         return stop.apart if stop is not None and stop.against == self.commit.sha else None
 
     @property
-    def same_sources(self) -> Annotated[bool, "whether it was not built: no file that a build reads differs"]:
+    def same_sources(self) -> Annotated[bool, Key()]:
         """Whether nothing was built, because another commit's build had read no file that differs here."""
         return self.kernel is not None and self.kernel.tree not in ("", self.commit.tree)
 

@@ -34,6 +34,7 @@ from bisector.analysis.quality import Speed, speed_of, why_unlike
 from bisector.analysis.verdicts import Judging, host_of
 from bisector.config import Settings
 from bisector.core import units
+from bisector.core.json_document import Key
 from bisector.core.subject import Compiler
 from bisector.core.trial import Fault, Stage, Trial, difference
 from bisector.core.verdict import Verdict
@@ -530,13 +531,11 @@ class TimeSpent:
         )
 
     @property
-    def other_s(
-        self,
-    ) -> Annotated[float, "all the rest: bisector's own, waiting for a quiet host, attempts that failed"]:
-        """The rest, which includes waiting for a quiet host and failed attempts."""
+    def other_s(self) -> Annotated[float, Key()]:
+        """All the rest: bisector's own, waiting for a quiet host, attempts that failed."""
         return max(0.0, self.total_s - self.build_s - self.boot_s - self.storage_s - self.workload_s)
 
     @property
-    def other_share(self) -> Annotated[float, "`other_s` as a share of the time without builds"]:
-        """The share of the rest in the time without builds; 0 if there is no such time."""
+    def other_share(self) -> Annotated[float, Key()]:
+        """``other_s`` as a share of the time without builds; 0 if there is no such time."""
         return self.other_s / (self.total_s - self.build_s) if self.total_s > self.build_s else 0.0

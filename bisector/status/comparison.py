@@ -154,15 +154,8 @@ class ComparedChange:
     placebo: Annotated[bool, "whether it is the first kernel, measured a second time"] = False
 
     @property
-    def told_p(
-        self,
-    ) -> Annotated[
-        float | None,
-        Key("adjusted_p"),
-        "`p` adjusted: of rows that decide by Holm, else by Benjamini and Hochberg; `null` of an exploratory placebo, "
-        "and without an effect",
-    ]:
-        """The adjusted p-value; None if there is none."""
+    def told_p(self) -> Annotated[float | None, Key("adjusted_p")]:
+        """``p`` by Holm if the row decides, else (no placebo) by Benjamini and Hochberg; ``null`` if there is none."""
         return None if math.isnan(self.adjusted_p) else self.adjusted_p
 
 
@@ -178,21 +171,13 @@ class ComparedRow:
     changes: Annotated[tuple[ComparedChange, ...], "each kernel but the first"]
 
     @property
-    def absent(
-        self,
-    ) -> Annotated[tuple[tuple[str, str], ...], PAIRS, "the kernels without a value, or without one any more, and why"]:
-        """The arms without a value, or without further values, each with the reason."""
+    def absent(self) -> Annotated[tuple[tuple[str, str], ...], PAIRS]:
+        """The kernels without a value, or without one any more, and why."""
         return tuple((side.arm, side.absent) for side in self.sides if side.absent)
 
     @property
-    def in_run_order(
-        self,
-    ) -> Annotated[
-        tuple[ComparedValue, ...],
-        Key("values"),
-        "every value of the blocks that count, in the order of measuring",
-    ]:
-        """All values, by the number of the trial."""
+    def in_run_order(self) -> Annotated[tuple[ComparedValue, ...], Key("values")]:
+        """Every value of the blocks that count, in the order of measuring."""
         return tuple(sorted((one for side in self.sides for one in side.figures), key=lambda one: one.n))
 
 
@@ -234,10 +219,8 @@ class ComparisonResult:
     clock: Annotated[GuestTime, "what makes the guests' time pass"] = BY_THE_HOST
 
     @property
-    def tested(
-        self,
-    ) -> Annotated[int, "how many tests `adjusted_p` of the rows that decide is adjusted for"]:
-        """The number of tests in the family of the deciding figures."""
+    def tested(self) -> Annotated[int, Key()]:
+        """How many tests ``adjusted_p`` of the rows that decide is adjusted for."""
         return sum(change.decision is not None and not change.placebo for row in self.rows for change in row.changes)
 
     @cached_property
@@ -403,22 +386,22 @@ class StackContrast:
     adjusted_p: Annotated[float, "`p` adjusted for all of these, by Benjamini and Hochberg"]
 
     @property
-    def workload(self) -> Annotated[str, "workload"]:
+    def workload(self) -> Annotated[str, Key()]:
         """The workload of both rows."""
         return self.first[0].setup.workload
 
     @property
-    def metric(self) -> Annotated[str, "the [metric](metrics.md)"]:
-        """The metric of both rows."""
+    def metric(self) -> Annotated[str, Key()]:
+        """The [metric](metrics.md) of both rows."""
         return self.first[0].objective.metric
 
     @property
-    def first_stack(self) -> Annotated[str, Key("first"), "the first stack that the kernel has"]:
-        """The first stack."""
+    def first_stack(self) -> Annotated[str, Key("first")]:
+        """The first stack that the kernel has."""
         return self.first[0].setup.stack
 
     @property
-    def stack(self) -> Annotated[str, "the other one"]:
+    def stack(self) -> Annotated[str, Key()]:
         """The other stack."""
         return self.other[0].setup.stack
 

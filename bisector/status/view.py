@@ -62,14 +62,8 @@ class HostClock:
     message: str = ""
 
     @property
-    def needed(
-        self,
-    ) -> Annotated[
-        int | None,
-        Key("pairs_needed"),
-        "number of pairs that a change of its size takes to show; `null` of too many",
-    ]:
-        """About how many pairs it takes until the change shows; None above 1000, or if the factor is unknown."""
+    def needed(self) -> Annotated[int | None, Key("pairs_needed")]:
+        """The number of pairs that a change of its size takes to show; ``null`` of too many, or if it is unknown."""
         return pairs_needed(self.counted.times) if self.counted is not None else None
 
     @property
@@ -93,7 +87,7 @@ class HostClock:
         )
 
     @property
-    def sentence(self) -> Annotated[str, "all of it in a sentence"]:
+    def sentence(self) -> Annotated[str, Key()]:
         """Both factors and what the second one says about the first, or why they are missing."""
         if self.parent is None or self.counted is None:
             return f"{self.first.short} has no parent on record to be measured beside by the host's clock"
@@ -243,8 +237,8 @@ class BeliefView:
     nothing: Annotated[float, Key("no_change_probability"), "that nothing in the range made the ends differ"] = 0.0
 
     @property
-    def probability(self) -> Annotated[float, "of the first of `likely`, if one commit made the change"]:
-        """The probability that the likeliest commit is the first new one."""
+    def probability(self) -> Annotated[float, Key()]:
+        """The probability of the first of ``likely``, if one commit made the change."""
         return self.best.probability
 
     @property
@@ -362,17 +356,17 @@ class BisectionView:
     resume_command: Annotated[str | None, "what to type to go on; `null` if there is nothing to do"]
 
     @property
-    def evaluations(self) -> Annotated[int, "number of trials"]:
+    def evaluations(self) -> Annotated[int, Key()]:
         """The number of trials."""
         return len(self.trials)
 
     @property
-    def skipped(self) -> Annotated[int, "number of trials that were skipped"]:
+    def skipped(self) -> Annotated[int, Key()]:
         """The number of trials that were skipped."""
         return sum(trial.verdict is Verdict.SKIP for trial in self.trials)
 
     @property
-    def weak(self) -> Annotated[int, "number of trials of weak evidence"]:
+    def weak(self) -> Annotated[int, Key()]:
         """The number of trials with weak evidence."""
         return sum(trial.verdict is Verdict.WEAK for trial in self.trials)
 
@@ -382,7 +376,7 @@ class BisectionView:
         return self.state is State.NARROWED and self.belief is not None and self.belief.no_change
 
     @property
-    def reused(self) -> Annotated[int, "number of commits with the kernel of one that was measured"]:
+    def reused(self) -> Annotated[int, Key()]:
         """The number of commits whose kernel equals one that was measured already."""
         return sum(trial.trial.same_kernel_as is not None for trial in self.trials)
 

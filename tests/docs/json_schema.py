@@ -18,7 +18,7 @@ from bisector.commands.show import Runs
 from bisector.commands.simulate import Simulation
 from bisector.compare.plan import ComparisonForecast
 from bisector.core.examination import Examination
-from bisector.core.json_document import FLAT, PAIRS, Absent, members
+from bisector.core.json_document import FLAT, PAIRS, Absent, members, sentence
 from bisector.fleet.status import FleetStatus, HostsExamination
 from bisector.nightly.night import DryRun
 from bisector.nightly.trend import History, OneNight
@@ -93,7 +93,7 @@ def keys(record: type) -> Iterator[tuple[str, Any, str]]:
 
 
 def _definition(one: type) -> Schema:
-    said = " ".join((one.__doc__ or "").partition("\n\n")[0].split()).replace("``", "`")
+    said = sentence(one)
     if issubclass(one, Enum):
         return {"description": said, "enum": [member.value for member in one]}
     shown = {key: {"description": meaning, **_schema(hint)} for key, hint, meaning in keys(one)}
