@@ -1,6 +1,7 @@
-"""One letter to a real server: encrypted, logged in, refused for now and for good, and cut off."""
+"""A login from the environment or a closed file, and a letter to a real server, which may refuse it or be cut off."""
 
 import email
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from email import policy
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from bisector.config import MailSettings, Security
+from bisector.core.errors import UserError
 from bisector.mail import compose, smtp
-from bisector.mail.smtp import SmtpLogin
+from bisector.mail.smtp import SmtpLogin, find_login
 from tests.mail.servers import PASSWORD, USERNAME, Post, certificate, serving
 from tests.report import documents
 
@@ -113,3 +115,38 @@ def test_server_of_seven_bits_gets_seven_bits(plain: MailSettings, post: Post, m
         assert isinstance(text, EmailMessage)
         assert text.get_content().split() == compose.body(made, documents.ENVELOPE).split()
         assert [one.get_content().split() for one in attached] == ([config.split()] if config else [])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "login"
+    made.write_text("username = me@example.org\npassword = a=b c\n")
+    made.chmod(0o600)
+    return made
+
+
+def test_environment_comes_before_the_file(file: Path) -> None:
+    assert find_login(file, {}) == SmtpLogin("me@example.org", "a=b c")
+    assert find_login(file, {smtp.USERNAME: "you", smtp.PASSWORD: "word"}) == SmtpLogin("you", "word")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
+def test_file_that_others_can_read_is_refused(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    with pytest.raises(UserError, match=f"others may read {re.escape(str(file))}") as caught:
+        find_login(file, {})
+    assert caught.value.hint == f"chmod 600 {file}"
+
+
+@pytest.mark.parametrize("text", ["", "password=x\n", "username=\npassword=x\n", "me\nsecret\n"])
+def test_file_without_a_login(file: Path, text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UserError, match="has no login") as caught:
+        find_login(file, {})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("given", "missing"), [(smtp.USERNAME, smtp.PASSWORD), (smtp.PASSWORD, smtp.USERNAME)])
+def test_half_a_login(given: str, missing: str) -> None:
+    with pytest.raises(UserError, match=f"{missing} is not set"):
+        find_login(None, {given: "x"})

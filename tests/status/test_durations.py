@@ -1,4 +1,4 @@
-"""How long a block is thought to take."""
+"""How long a block is thought to take, and what the hours of a run went to."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,12 +8,15 @@ import pytest
 
 from bisector.config import Settings, options
 from bisector.core.subject import Cell, Subject
-from bisector.core.trial import Trial
-from bisector.status.blocks import BOOT_AND_LAYOUT_S, Blocks, asked_s, block_s, longest_planned_trial_s
+from bisector.core.trial import Timings, Trial
+from bisector.status.blocks import BOOT_AND_LAYOUT_S, Blocks, TimeSpent, asked_s, block_s, longest_planned_trial_s
 from bisector.store.facts import Arm, Block, Extent, Place, Placed, Plan
-from tests import fakes
+from bisector.store.log import DATABASE
+from bisector.store.store import Store
+from tests import examples, fakes
 from tests.compare import planted
 from tests.examples import commit
+from tests.store.examples import bisection
 
 ARMS = tuple(Arm(name, Subject(commit(n))) for n, name in enumerate(("v6.1", "v6.2")))
 CACHED = {"storage.stack": "lvmcache", "workload.runtime": "20s", "storage.fill_deadline": "3min"}
@@ -70,3 +73,18 @@ def test_a_workload_of_unknown_length_takes_as_long_as_on_the_other_setups() -> 
     blocks = blocks_of({"storage.stack": "hdd", **SEARCH}, {"storage.stack": "ssd", **SEARCH}, {"storage.stack": "hdd"})
     known = with_trials(blocks, 0, trial(blocks, 0, 90.0, workload_s=70.0), trial(blocks, 0, 80.0, workload_s=60.0))
     assert [block_s(known, setup) for setup in range(3)] == [2 * 90.0, 2 * (30.0 + 70.0), 2 * (30.0 + 40.0)]
+
+
+def test_what_is_neither_build_nor_boot_nor_layout_nor_workload_is_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisector.status.blocks.process_s", lambda _: 300.0)
+    monkeypatch.setattr("bisector.status.blocks.build_seconds", lambda _: 90.0)
+    took = [Timings(build_s=10.0, boot_s=6.0, storage_s=4.0, workload_s=84.0, total_s=110.0), Timings(workload_s=96.0)]
+    with Store.create(tmp_path / DATABASE, bisection()) as store:
+        found = TimeSpent.of(store, [replace(examples.trial(commit(n)), timings=one) for n, one in enumerate(took)])
+        assert TimeSpent.of(store, []) is None
+    assert found == TimeSpent(300.0, 100.0, 6.0, 4.0, 180.0)
+    assert found.other_s == 10.0
+    assert found.other_share == pytest.approx(0.05)
+    assert replace(found, total_s=100.0).other_share == 0.0
