@@ -12,17 +12,20 @@ KVM, TCG = Accelerator.KVM, Accelerator.TCG
 
 
 @pytest.mark.parametrize(
-    ("known", "found", "clock"),
+    ("known", "found", "tries", "clock"),
     [
-        pytest.param(TCG, None, GuestClock.INSTRUCTIONS, id="known"),
-        pytest.param(KVM, None, GuestClock.HOST, id="works"),
-        pytest.param(None, TCG, GuestClock.INSTRUCTIONS, id="tried, and runs nothing"),
-        pytest.param(None, None, GuestClock.HOST, id="tried, and a kernel has the last word"),
+        pytest.param(TCG, None, True, GuestClock.INSTRUCTIONS, id="known"),
+        pytest.param(KVM, None, True, GuestClock.HOST, id="works"),
+        pytest.param(None, TCG, True, GuestClock.INSTRUCTIONS, id="tried, and runs nothing"),
+        pytest.param(None, None, True, GuestClock.HOST, id="tried, and a kernel has the last word"),
+        pytest.param(None, TCG, False, GuestClock.HOST, id="not tried"),
     ],
 )
 def test_guests_count_their_time_where_kvm_is_known_or_found_to_run_nothing(
+    *,
     known: Accelerator | None,
     found: Accelerator | None,
+    tries: bool,
     clock: GuestClock,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -30,17 +33,9 @@ def test_guests_count_their_time_where_kvm_is_known_or_found_to_run_nothing(
     monkeypatch.setattr(given, "known_accelerator", lambda machine: known)
     monkeypatch.setattr(probes, "try_kvm", lambda machine: found)
     monkeypatch.setattr(given, "could_count", accelerator.could_count)
-    arguments = argparse.Namespace(config=None, settings=[])
-    assert given.effective(arguments, given={}).settings.machine.clock is clock
-    assert ("trying whether KVM works here" in capsys.readouterr().err) is (known is None)
-
-
-def test_a_command_that_does_not_try_goes_by_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given, "known_accelerator", lambda machine: None)
-    monkeypatch.setattr(probes, "try_kvm", lambda machine: pytest.fail("tried"))
-    monkeypatch.setattr(given, "could_count", accelerator.could_count)
-    found = given.effective(argparse.Namespace(config=None), given={}, tries=False)
-    assert found.settings.machine.clock is GuestClock.HOST
+    effective = given.effective(argparse.Namespace(config=None), given={}, tries=tries)
+    assert effective.settings.machine.clock is clock
+    assert ("trying whether KVM works here" in capsys.readouterr().err) is (known is None and tries)
 
 
 def test_what_runs_guests_elsewhere_is_not_tried_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,13 +109,9 @@ BAD = {
 
 
 @pytest.mark.usefixtures("outer")
-def test_what_the_schema_takes() -> None:
-    assert json_schema.valid("outer", json.dumps(GOOD)) == GOOD
-
-
-@pytest.mark.usefixtures("outer")
 @pytest.mark.parametrize("why", BAD)
 def test_what_the_schema_refuses(why: str) -> None:
+    assert json_schema.valid("outer", json.dumps(GOOD)) == GOOD
     with pytest.raises(jsonschema.ValidationError):
         json_schema.valid("outer", json.dumps(BAD[why]))
 
