@@ -57,10 +57,10 @@ from bisector.host.locks import Held, TurnPurpose, held, holder_of
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.cache import KernelCache
 from bisector.store.rundir import LOCK, Index, collect, jobs_home, single_commit_home, trial_directory
-from bisector.trial.runner import Bench, TrialRequest, remake, run_trial, try_build, try_control
+from bisector.trial.runner import Bench, TrialRequest, remake, run_trial, try_build
 from bisector.vm.accelerator import room_for_counted
 from bisector.vm.definition import domain_prefix
-from bisector.vm.driver import end_abandoned, guests, runs_guest
+from bisector.vm.driver import end_abandoned, end_guest, guests
 from bisector.vm.machine import VirtualMachines, guest_image
 
 KEPT_KERNELS_BYTES = 10 << 30  # about 3,000 kernels of the small configuration
@@ -154,7 +154,9 @@ class LocalExecutor:
         commit, through = request.commit, request.through
         logs = self._logs("controls", f"{through}-{commit.short}")
         with self._alone(TurnPurpose.MEASUREMENT), _as_attempt(self.bench.run_dir):
-            fault = try_control(self.bench, commit, request.compilers, through, logs)
+            cell, anew = Cell(Subject(commit), self.bench.settings.setup), through is Stage.BUILD
+            control = TrialRequest(0, cell, {}, request.compilers, anew=anew, through=through)
+            fault = run_trial(self.bench, control, logs).fault
             if fault is not None and fault.kind.of_compiling:
                 for path in self.bench.build_dir.iterdir():  # the directory itself may be a link to a faster disk
                     remove_tree(path)
@@ -288,7 +290,7 @@ def end_leftovers(own: Path, tell: Callable[[str], None]) -> None:
 def end_all_of(run_dir: Path) -> int:
     """End each process and guest of a run, and return how many there were."""
     found = list(guests(domain_prefix(run_dir)))
-    return process.reap(run_dir) + sum(process.end(pid, partial(runs_guest, name=name)) for name, pid in found)
+    return process.reap(run_dir) + sum(end_guest(pid, name) for name, pid in found)
 
 
 def _at_work() -> set[Path]:
@@ -344,6 +346,7 @@ class SharedTurn:
             if self._until is None:
                 self._taken.enter_context(self.take(purpose))
                 self._until = Deadline("a turn", self.longest_s)
+            until = self._until
             self._sharers += 1
         try:
             yield
@@ -351,14 +354,11 @@ class SharedTurn:
             with self._free:
                 self._sharers -= 1
                 if not self._sharers:
-                    self._give_back(self._until)
+                    self._taken.close()
+                    if until.expired:
+                        time.sleep(OTHERS_LOOK_S)
                     self._until = None
                     self._free.notify_all()
-
-    def _give_back(self, until: Deadline | None) -> None:
-        self._taken.close()
-        if until is not None and until.expired:
-            time.sleep(OTHERS_LOOK_S)
 
 
 @dataclass

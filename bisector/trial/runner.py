@@ -8,7 +8,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,8 +22,8 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.events import Listener, StageStarted
 from bisector.core.figures import DiskQueue, EarlyStop, Run, round_name, run_words
 from bisector.core.objective import Objective
-from bisector.core.shell import CommandResult, Shell, Step, run_steps
-from bisector.core.subject import Cell, Commit, Compiler, Kernel, RebuildCheck, Subject
+from bisector.core.shell import Shell, Step, run_steps
+from bisector.core.subject import Cell, Commit, Compiler, Kernel, RebuildCheck
 from bisector.core.trial import (
     AttemptFailed,
     Era,
@@ -47,10 +47,11 @@ from bisector.kernel.cache import CONFIG, DEFCONFIG
 from bisector.kernel.kconfig import check_fragment
 from bisector.kernel.product import as_measured, kernel_of
 from bisector.storage import layer, stack
+from bisector.storage.disks import kernel_fault_in_run
 from bisector.storage.layer import FILLED, HIT_RATIO, MountedStack, Phase, Readings
 from bisector.storage.stack import stack_of
 from bisector.vm.base import Machine, Machines
-from bisector.workload.base import RunProgress, RunSite
+from bisector.workload.base import RunProgress, RunSite, fault
 
 _STORAGE_DEADLINE_S = 300.0
 _QUESTION_S = 60.0
@@ -163,10 +164,23 @@ class _RunningTrial:
             runtime_s=float(self._settings.workload.runtime_s),
         )
 
-    @property
-    def tellable(self) -> Trial | None:
-        """The facts of a failed trial; None if the host alone can have caused the failure."""
-        return None if self.on_host else self.facts()
+    def attempt(self, part: Callable[[], Found]) -> Found | Fault:
+        """Do a part of the trial; return what it returns, or the fault of the kernel.
+
+        Raises :class:`AttemptFailed` for an error of the infrastructure and :class:`TrialRefused` for one of the input,
+        with the facts so far. There are none if no kernel can have caused the error, such as a test disk in use, or no
+        space for the console.
+        """
+        try:
+            with our_files(self.logs):
+                return part()
+        except KernelFault as error:
+            return error.fault
+        except InfraError as error:
+            facts = None if self.on_host else self.facts()
+            raise AttemptFailed(str(error), error.hint, self.stage, host_id(), facts) from error
+        except UserError as error:
+            raise TrialRefused(error.message, error.hint, None if self.on_host else self.facts()) from error
 
     def build(self) -> Kernel:
         """Build the kernel with the first compiler that succeeds; if all fail, raise the fault of the first one."""
@@ -220,16 +234,18 @@ class _RunningTrial:
         return kept
 
     def _built(self, builder: KernelBuilder) -> Kernel:
-        bench, commit = self.bench, self.request.commit
         with self._part("build_s"):
-            self._enter(Stage.CHECKOUT)
-            source = bench.source.checkout(commit)
-            self._enter(Stage.BUILD)
-            places = BuildPlaces(source, bench.build_dir, self.logs, bench.run_dir)
+            places = self._checked_out()
             if self.request.cell.subject.fragment:  # checked before a build that may take an hour
                 with suppress(KernelFault):  # the build below fails alike, and retries a failure that may be chance
                     self._check_own_fragment(builder, builder.configure(places))
-            return builder.build(commit.tree, places, bench.source.trees)
+            return builder.build(self.request.commit.tree, places, self.bench.source.trees)
+
+    def _checked_out(self, detail: str = "") -> BuildPlaces:
+        self._enter(Stage.CHECKOUT)
+        source = self.bench.source.checkout(self.request.commit)
+        self._enter(Stage.BUILD, detail)
+        return BuildPlaces(source, self.bench.build_dir, self.logs, self.bench.run_dir)
 
     def build_once_more(self, measured: Kernel) -> RebuildCheck:
         """Rebuild a measured kernel apart from all other builds, unless an earlier run has done so successfully."""
@@ -237,11 +253,7 @@ class _RunningTrial:
         if (known := builder.recorded_rebuild_check(measured)) is not None:
             return known
         with self._one_builds():
-            self._enter(Stage.CHECKOUT)
-            source = self.bench.source.checkout(self.request.commit)
-            self._enter(Stage.BUILD, "once more, apart from all others")
-            places = BuildPlaces(source, self.bench.build_dir, self.logs, self.bench.run_dir)
-            return builder.check_by_rebuild(measured, places)
+            return builder.check_by_rebuild(measured, self._checked_out("once more, apart from all others"))
 
     def _kept(self, builder: KernelBuilder) -> Kernel | None:
         tree = self.request.commit.tree
@@ -256,10 +268,14 @@ class _RunningTrial:
             check_fragment(Path(own), unmet, self.logs / CONFIG, without.config if without is not None else None)
 
     def _measure(self, kernel: Kernel) -> None:
-        seconds = self._settings.machine.trial_deadline_s
+        settings, n, seed = self._settings.machine, self.request.n, self.request.guest_seed
         self._enter(Stage.BOOT)
-        with self._prepared(kernel) as machine:
-            deadline = machine.deadline(f"the end of trial {self.request.n}", seconds)
+        self.on_host = True  # a failure before the start of the guest is the host's, not the kernel's
+        with self.bench.machines.prepared(
+            f"{n}", kernel, self.logs, self._storage, settings.append, seed=seed
+        ) as machine:
+            self._look_at_host()
+            deadline = machine.deadline(f"the end of trial {n}", settings.trial_deadline_s)
             (self.logs / "host.json").write_text(json.dumps(machine.facts(), indent=1) + "\n", encoding="utf-8")
             with self._part("boot_s"):
                 machine.boot()
@@ -274,18 +290,6 @@ class _RunningTrial:
             with machine.blamed(Stage.WORKLOAD), self._part("workload_s"):
                 for phase in self._storage.stack.phases:
                     self._run_phase(machine, stack, phase, deadline)
-
-    @contextmanager
-    def _prepared(self, kernel: Kernel) -> Iterator[Machine]:
-        """A guest that is not started yet; a failure before its start is the host's, not the kernel's."""
-        with ExitStack() as stack:
-            self.on_host = True
-            append = self._settings.machine.append
-            name, seed = f"{self.request.n}", self.request.guest_seed
-            prepared = self.bench.machines.prepared(name, kernel, self.logs, self._storage, append, seed=seed)
-            machine = stack.enter_context(prepared)
-            self._look_at_host()
-            yield machine
 
     def _look_at_host(self) -> None:
         # Before the build and again after it: a build takes long enough for an upgrade of the host's software.
@@ -385,18 +389,7 @@ def run_trial(bench: Bench, request: TrialRequest, logs: Path) -> Trial:
     cannot be done with, both with the facts so far.
     """
     course = _RunningTrial(bench, request, logs)
-    return course.facts(_or_fault(course, course.go))
-
-
-def try_control(
-    bench: Bench, commit: Commit, compilers: tuple[Compiler, ...], through: Stage, logs: Path
-) -> Fault | None:
-    """Try a commit that was measured before up to a stage, and return its fault, if any. Raises as :func:`run_trial`.
-
-    For the build stage, the kernel is built again in the common build directory; else it is taken from the cache.
-    """
-    cell, anew = Cell(Subject(commit), bench.settings.setup), through is Stage.BUILD
-    return run_trial(bench, TrialRequest(0, cell, {}, compilers, anew=anew, through=through), logs).fault
+    return course.facts(course.attempt(course.go))
 
 
 def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
@@ -404,57 +397,27 @@ def try_build(bench: Bench, request: TrialRequest, logs: Path) -> Fault | None:
 
     A build that timed out is tried once more, since the result is final and the host may have been busy.
     """
-    fault: Fault | None = None
     for _ in range(2):
         course = _RunningTrial(bench, request, logs)
-        built = _or_fault(course, course.build)
-        fault = built if isinstance(built, Fault) else None
-        if fault is None or fault.kind is not FaultKind.BUILD_TIMEOUT:
+        built = course.attempt(course.build)
+        if not isinstance(built, Fault) or built.kind is not FaultKind.BUILD_TIMEOUT:
             break
-    return fault
+    return built if isinstance(built, Fault) else None
 
 
 def remake(bench: Bench, request: TrialRequest, measured: Kernel, logs: Path) -> RebuildCheck | Fault:
     """Rebuild a measured kernel apart from all other builds, and return its digests. Raises as :func:`run_trial`."""
     course = _RunningTrial(bench, request, logs)
-    return _or_fault(course, partial(course.build_once_more, measured))
-
-
-def _or_fault(course: _RunningTrial, part: Callable[[], Found]) -> Found | Fault:
-    try:
-        with _errors_with_facts(course):
-            return part()
-    except KernelFault as error:
-        return error.fault
-
-
-@contextmanager
-def _errors_with_facts(course: _RunningTrial) -> Iterator[None]:
-    """Turn infrastructure and input errors into :class:`AttemptFailed` and :class:`TrialRefused` with the facts so far.
-
-    There are no facts if no kernel can have caused the error, such as a test disk in use, or no space for the console.
-    """
-    try:
-        with our_files(course.logs):
-            yield
-    except InfraError as error:
-        raise AttemptFailed(str(error), error.hint, course.stage, host_id(), course.tellable) from error
-    except UserError as error:
-        raise TrialRefused(error.message, error.hint, course.tellable) from error
+    return course.attempt(partial(course.build_once_more, measured))
 
 
 def uptime_s(shell: Shell) -> float:
     """Seconds since the guest was booted, by its own clock (proc_uptime(5)); raises :class:`KernelFault` if unknown."""
-
-    def fault(failed: CommandResult) -> KernelFault:
-        return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
-
-    (told,) = run_steps(shell, (Step("cut -d ' ' -f 1 /proc/uptime", fault),), _QUESTION_S)
+    (told,) = run_steps(shell, (Step("cut -d ' ' -f 1 /proc/uptime", kernel_fault_in_run),), _QUESTION_S)
     try:
         return float(told)
     except ValueError as error:
-        reason = f"/proc/uptime says {told[:_QUOTED]!r}"
-        raise KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, reason) from error
+        raise fault(f"/proc/uptime says {told[:_QUOTED]!r}") from error
 
 
 @dataclass(slots=True)

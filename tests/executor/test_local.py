@@ -110,7 +110,7 @@ def test_what_is_counted_is_repeated_beside_any_work(
 def test_a_build_directory_in_which_an_end_builds_no_more_is_emptied(
     engine: LocalExecutor, fault: Fault | None, kept: bool, link: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bisector.executor.local.try_control", lambda *_: fault)
+    monkeypatch.setattr("bisector.executor.local.run_trial", lambda *_: fakes.trial(COMMIT, fault=fault))
     build = engine.bench.build_dir
     if link:
         (build.parent / "faster disk").mkdir()
