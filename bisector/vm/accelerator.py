@@ -18,7 +18,6 @@ from bisector.vm.base import Hypervisor
 from bisector.vm.console import Console
 from bisector.vm.definition import DomainSpec
 
-ACCELERATOR_MEMORY = "accelerator.json"  # in the cache directory
 KVM_DEVICE = Path("/dev/kvm")
 _BOOT = Path("/boot")
 _PROBE_MEMORY_BYTES = 512 << 20
@@ -31,8 +30,7 @@ def known_accelerator(machine: MachineSettings) -> Accelerator | None:
     if machine.accelerator is not Accelerator.AUTO:
         return machine.accelerator
     boot_id = f"{host_facts().boot_id} "
-    tried = recall(resources.cache_home() / ACCELERATOR_MEMORY).items()
-    found = next((one for key, one in tried if key.startswith(boot_id)), None)
+    found = next((one for key, one in recall().items() if key.startswith(boot_id)), None)
     return found if found is not None or KVM_DEVICE.exists() else Accelerator.TCG
 
 
@@ -66,22 +64,27 @@ def counted_bytes(machine: MachineSettings, storage: StorageSettings) -> int:
     return machine.memory_bytes + _BESIDE_BYTES + sum(one.size_bytes for one in storage.used_disks.values())
 
 
-def recall(memory: Path) -> dict[str, Accelerator]:
+def accelerator_file() -> Path:
+    """The file that remembers the accelerator found by booting."""
+    return resources.cache_home() / "accelerator.json"
+
+
+def recall() -> dict[str, Accelerator]:
     """The accelerators found by booting, by host and boot (:func:`_key`); empty if the file is unusable."""
     with suppress(OSError, ValueError, AttributeError):  # missing or damaged: the probe is repeated
-        stored = json.loads(memory.read_text(encoding="utf-8"))
+        stored = json.loads(accelerator_file().read_text(encoding="utf-8"))
         return {str(key): Accelerator(value) for key, value in stored.items()}
     return {}
 
 
-def remember(memory: Path, key: str, accelerator: Accelerator) -> None:
+def remember(hypervisor: Hypervisor, accelerator: Accelerator) -> None:
     """Record the newest answer alone: an earlier one belongs to an earlier boot or to another QEMU."""
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(memory, json.dumps({key: accelerator.value}).encode())
+    accelerator_file().parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(accelerator_file(), json.dumps({_key(hypervisor): accelerator.value}).encode())
 
 
 def choose_accelerator(
-    wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec | None, memory: Path, deadline_s: float = 15.0
+    wanted: Accelerator, hypervisor: Hypervisor, spec: DomainSpec | None, deadline_s: float = 15.0
 ) -> Accelerator | None:
     """Return this host's accelerator; AUTO boots each kernel at most twice, and remembers the answer until reboot.
 
@@ -94,18 +97,17 @@ def choose_accelerator(
         return wanted
     if not hypervisor.offers(Accelerator.KVM):
         return Accelerator.TCG
-    key = _key(hypervisor)
-    known = recall(memory).get(key)
+    known = recall().get(_key(hypervisor))
     if known is not None or spec is None:
         return known
     for kernel in filter(None, (distribution_kernel(), spec.kernel)):
         if (tried := _boots_under(hypervisor, replace(spec, kernel=kernel), deadline_s)) is not None:
-            remember(memory, key, tried)
+            remember(hypervisor, tried)
             return tried
     return None
 
 
-def fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, memory: Path, deadline_s: float) -> Accelerator | None:
+def fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, deadline_s: float) -> Accelerator | None:
     """Return TCG if ``spec`` boots only without KVM, which is remembered, or if KVM is not offered; else None."""
     try:
         if not hypervisor.offers(Accelerator.KVM):
@@ -114,7 +116,7 @@ def fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, memory: Path, dead
         return None
     if _boots_under(hypervisor, spec, deadline_s) is not Accelerator.TCG:
         return None
-    remember(memory, _key(hypervisor), Accelerator.TCG)
+    remember(hypervisor, Accelerator.TCG)
     return Accelerator.TCG
 
 
@@ -139,11 +141,11 @@ _NOT_OFFERED = {
 }
 
 
-def remembered(hypervisor: Hypervisor, memory: Path) -> tuple[Accelerator, datetime] | None:
+def remembered(hypervisor: Hypervisor) -> tuple[Accelerator, datetime] | None:
     """The answer that :func:`choose_accelerator` found by booting on this host, and when; None if there is none."""
-    known = recall(memory).get(_key(hypervisor))
+    known = recall().get(_key(hypervisor))
     # The file holds one answer, and is rewritten only for a new one.
-    return None if known is None else (known, datetime.fromtimestamp(memory.stat().st_mtime).astimezone())
+    return None if known is None else (known, datetime.fromtimestamp(accelerator_file().stat().st_mtime).astimezone())
 
 
 def _key(hypervisor: Hypervisor) -> str:

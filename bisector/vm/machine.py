@@ -25,7 +25,7 @@ from bisector.core.trial import HOST_CLOCK, Era, FaultKind, KernelFault, Stage
 from bisector.host.files import our_files, remove_abandoned, scratch, write_atomically
 from bisector.host.identity import machine_id
 from bisector.host.load import host_facts
-from bisector.vm.accelerator import ACCELERATOR_MEMORY, choose_accelerator
+from bisector.vm.accelerator import choose_accelerator
 from bisector.vm.base import (
     Domain,
     GuestError,
@@ -409,8 +409,7 @@ class VirtualMachines:
                 "ls -l /dev/kvm; bisector doctor; then bisector resume. To go on under emulation all the same, where"
                 f" both ends are measured again: rm {record}; bisector resume",
             )
-        memory = resources.cache_home() / ACCELERATOR_MEMORY
-        chosen = choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec, memory)
+        chosen = choose_accelerator(self.settings.machine.accelerator, self._hypervisor, spec)
         if chosen is not None:
             with our_files(self._run_dir):
                 write_atomically(record, f"{chosen} {machine}\n".encode())

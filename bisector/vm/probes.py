@@ -23,8 +23,8 @@ from bisector.core.units import size
 from bisector.host import files
 from bisector.host.packages import install
 from bisector.vm.accelerator import (
-    ACCELERATOR_MEMORY,
     KVM_DEVICE,
+    accelerator_file,
     check_offered,
     choose_accelerator,
     counted_bytes,
@@ -205,7 +205,6 @@ def accelerator(
     """
     if machine.accelerator is not Accelerator.AUTO:
         return Finding("accelerator", Grade.INFO, f"{machine.accelerator}, set by machine.accelerator; not tried")
-    memory = resources.cache_home() / ACCELERATOR_MEMORY
     with _opened(machine, scratch) as hypervisor:
         try:
             offered = hypervisor.offers(Accelerator.KVM)
@@ -213,19 +212,19 @@ def accelerator(
             return Finding("accelerator", Grade.WARN, f"not known: {error}")
         if not offered:
             return Finding("accelerator", Grade.WARN, "tcg, emulation: libvirt does not offer KVM here")
-        known = remembered(hypervisor, memory)
+        known = remembered(hypervisor)
         if known is None:
             image = kernel or distribution_kernel()
             if image is None:
                 what = "not known yet: KVM is tried by booting the first kernel that is built"
                 return Finding("accelerator", Grade.INFO, what)
             on_note(f"accelerator: booting {image} under KVM, and without it if need be; at most 45 s, once per boot")
-            choose_accelerator(Accelerator.AUTO, hypervisor, _spec(image, scratch), memory)
-            known = remembered(hypervisor, memory)
-    return _chosen(known, memory)
+            choose_accelerator(Accelerator.AUTO, hypervisor, _spec(image, scratch))
+            known = remembered(hypervisor)
+    return _chosen(known)
 
 
-def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding:
+def _chosen(known: tuple[Accelerator, datetime] | None) -> Finding:
     if known is None:
         what = "tcg, emulation: the kernel tried prints nothing, with KVM or without; the next one is tried again"
         return Finding("accelerator", Grade.WARN, what)
@@ -234,7 +233,8 @@ def _chosen(known: tuple[Accelerator, datetime] | None, memory: Path) -> Finding
     if chosen is Accelerator.KVM:
         return Finding("accelerator", Grade.OK, f"kvm: a kernel booted under it ({when})")
     what = f"tcg, emulation: KVM is offered, but what runs without it does not under it ({when})"
-    return Finding("accelerator", Grade.WARN, what, f"rm {memory}  # has it tried again, after a change of this host")
+    again = f"rm {accelerator_file()}  # has it tried again, after a change of this host"
+    return Finding("accelerator", Grade.WARN, what, again)
 
 
 def clock(machine: MachineSettings, storage: StorageSettings, scratch: Path) -> Finding:
@@ -282,7 +282,6 @@ def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator |
     through the firmware and into long mode, but in ten seconds not through a loop that takes 0.1 s emulated. None also
     if libvirt does not answer; TCG without a trial if it offers no KVM.
     """
-    memory = resources.cache_home() / ACCELERATOR_MEMORY
     with ExitStack() as stack:
         place = stack.enter_context(files.scratch("kvm"))
         try:
@@ -291,7 +290,7 @@ def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator |
             return None
         kernel = place / "kernel"
         kernel.write_bytes(kvm_trial())
-        return fails_under_kvm(hypervisor, replace(_spec(kernel, place), run_as=hypervisor.run_as), memory, deadline_s)
+        return fails_under_kvm(hypervisor, replace(_spec(kernel, place), run_as=hypervisor.run_as), deadline_s)
 
 
 def kvm_trial() -> bytes:

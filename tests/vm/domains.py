@@ -1,12 +1,14 @@
-"""Guests of a kernel of a few bytes (tiny_kernel.py), for libvirt."""
+"""Guests of a kernel of a few bytes (tiny_kernel.py), for libvirt, and a libvirt that is only asked what it offers."""
 
 import os
 from pathlib import Path
 
 from bisector.config import Accelerator
 from bisector.core.deadline import Deadline
+from bisector.core.errors import InfraError
 from bisector.vm.base import Domain
 from bisector.vm.definition import DomainSpec, free_port
+from bisector.vm.driver import LibvirtHypervisor
 from tests.vm.tiny_kernel import End, tiny_kernel
 
 PREFIX = f"bisector-test-{os.getpid()}-"
@@ -38,3 +40,22 @@ def wait_for_words(domain: Domain) -> str:
 
 def ended(domain: Domain) -> None:
     Deadline("the guest's end", 30.0).poll(lambda: None if domain.is_running() else True)
+
+
+class Offering(LibvirtHypervisor):
+    """Offers KVM or emulation, or does not; or says, by ``kvm``, why it does not know."""
+
+    embedded = True
+    is_alive = True
+    qemu_version = "7.2.22"
+
+    def __init__(self, kvm: bool | str = True, *, tcg: bool = True) -> None:
+        self.kvm, self._tcg = kvm, tcg
+
+    def offers(self, accelerator: Accelerator) -> bool:
+        if isinstance(self.kvm, str):
+            raise InfraError(self.kvm)
+        return self.kvm if accelerator is Accelerator.KVM else self._tcg
+
+    def close(self) -> None:
+        return

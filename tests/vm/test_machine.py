@@ -18,7 +18,7 @@ from bisector.vm.console import Watch
 from bisector.vm.machine import VirtualMachine, VirtualMachines
 from tests import examples
 from tests.guestshell import Answer, FakeShell
-from tests.vm.domains import spec_of
+from tests.vm.domains import Offering, spec_of
 from tests.vm.tiny_kernel import End
 
 
@@ -170,21 +170,6 @@ def test_a_guest_has_the_disks_of_its_stack(
     assert not list(tmp_path.glob("*.img"))
 
 
-@dataclass
-class Offers:
-    """Libvirt, which offers KVM, does not, or says nothing of it."""
-
-    kvm: bool | str = True
-    is_alive: bool = True
-    embedded: bool = True
-    qemu_version: str = "7.2.22"
-
-    def offers(self, accelerator: Accelerator) -> bool:
-        if isinstance(self.kvm, str):
-            raise InfraError(self.kvm)
-        return self.kvm or accelerator is Accelerator.TCG
-
-
 KVM, TCG = Accelerator.KVM, Accelerator.TCG
 
 
@@ -196,12 +181,12 @@ def test_a_run_that_began_under_kvm_measures_nothing_without_it(
     monkeypatch.setattr(accelerator, "_BOOT", tmp_path / "boot")
     good = [KVM, TCG]
     monkeypatch.setattr(accelerator, "_boots", lambda _hypervisor, _spec, tried, _within_s: tried in good)
-    spec, libvirt = spec_of(tmp_path, End.SLEEP), Offers()
+    spec, libvirt = spec_of(tmp_path, End.SLEEP), Offering()
 
     def process(began: Accelerator | None, run: str = "run") -> Accelerator | None:
         (tmp_path / run).mkdir(exist_ok=True)
         settings = options.load(directory=tmp_path).settings
-        machines = VirtualMachines(settings, None, tmp_path / run, lambda: libvirt, print)  # type: ignore[arg-type,return-value] # stand-ins
+        machines = VirtualMachines(settings, None, tmp_path / run, lambda: libvirt, print)  # type: ignore[arg-type] # no image
         assert machines._accelerator() is began  # nothing is booted for it
         return machines._accelerator(spec)
 

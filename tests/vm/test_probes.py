@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from bisector.config import Accelerator, MachineSettings, options
-from bisector.core import resources
 from bisector.core.errors import Grade, UserError
 from bisector.core.shell import CommandResult
 from bisector.host import process
@@ -17,7 +16,7 @@ from bisector.host.load import host_facts
 from bisector.vm import accelerator, driver, probes
 from bisector.vm.definition import DomainSpec
 from bisector.vm.driver import LibvirtHypervisor
-from tests.vm.test_accelerator import Offering
+from tests.vm.domains import Offering
 
 KVM, TCG = Accelerator.KVM, Accelerator.TCG
 
@@ -29,13 +28,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineSettings:
     return options.load(directory=tmp_path).settings.machine
 
 
-class Answering(Offering):
-    """The two answers, and a connection that need not be closed."""
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-
 Offered = Callable[[bool], None]
 
 
@@ -44,7 +36,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Offered:
     """Says what libvirt offers."""
 
     def put(kvm: bool) -> None:
-        monkeypatch.setattr(probes, "open_hypervisor", lambda *_: Answering(kvm))
+        monkeypatch.setattr(probes, "open_hypervisor", lambda *_: Offering(kvm))
 
     return put
 
@@ -213,9 +205,7 @@ def test_by_the_hosts_clock_it_is_said_what_guests_run_under_and_what_counted_ti
     offered(kvm)
     with_memory(8.0)
     if tried is not None:
-        accelerator.remember(
-            resources.cache_home() / accelerator.ACCELERATOR_MEMORY, accelerator._key(Answering(kvm)), tried
-        )
+        accelerator.remember(Offering(kvm), tried)
     row = probes.clock(machine, STORAGE, tmp_path)
     assert (row.state, says in row.what) == (Grade.INFO, True)
     assert "--clock instructions has the same figures each time: a guest takes up to 3.8 GiB of memory" in row.what
@@ -257,7 +247,7 @@ def test_counted_guests_need_memory_for_their_disks(
 def test_a_qemu_that_does_not_emulate_counts_nothing(
     tmp_path: Path, machine: MachineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "open_hypervisor", lambda *_: Answering(True, tcg=False))
+    monkeypatch.setattr(probes, "open_hypervisor", lambda *_: Offering(tcg=False))
     assert "counts no instructions" in probes.clock(machine, STORAGE, tmp_path).what
     with pytest.raises(UserError, match="emulation, which counts instructions, too, is asked for and this host"):
         probes.qemu(COUNTED.machine, tmp_path)
