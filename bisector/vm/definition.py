@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from itertools import chain, starmap
 from pathlib import Path
 
@@ -71,40 +72,21 @@ class SourceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DiskSource:
-    """The source of a disk: a file, a block device, or an NBD server on this host.
-
-    ``name`` is a path; for a server it is its socket's. ``number`` is the device number (``st_rdev``) of the block
-    device that was claimed.
-    """
-
-    kind: SourceKind
-    name: str
-    number: int | None = None
-
-    @property
-    def was_replaced(self) -> bool:
-        """Whether the name now leads to another device than the one that was claimed."""
-        if self.number is None:
-            return False
-        try:
-            return Path(self.name).stat().st_rdev != self.number
-        except OSError:
-            return True
-
-
-@dataclass(frozen=True, slots=True)
 class DiskSpec:
     """A raw disk under test; the guest finds it by its serial number (:func:`bisector.storage.disks.path_of`).
 
-    ``direct`` bypasses the host's page cache (O_DIRECT), so that the device is measured and not the host's memory; it
-    is False only on a file system that cannot do it. A limit of 0 means none. ``part`` is the offset and length in
-    bytes that the guest sees, None for the whole disk. ``blocks`` are the block sizes that the guest is told, None for
-    QEMU's default, 512 bytes. ``server`` is the process that serves the disk to QEMU, None if QEMU opens it itself.
+    ``path`` is that of a file, a block device, or the socket of an NBD server on this host. ``number`` is the device
+    number (``st_rdev``) of the block device that was claimed. ``direct`` bypasses the host's page cache (O_DIRECT), so
+    that the device is measured and not the host's memory; it is False only on a file system that cannot do it. A limit
+    of 0 means none. ``part`` is the offset and length in bytes that the guest sees, None for the whole disk. ``blocks``
+    are the block sizes that the guest is told, None for QEMU's default, 512 bytes. ``server`` is the process that
+    serves the disk to QEMU, None if QEMU opens it itself.
     """
 
     serial: str
-    source: DiskSource
+    path: Path
+    kind: SourceKind = SourceKind.FILE
+    number: int | None = None
     direct: bool = True
     iops_limit: int = 0
     bytes_per_s_limit: int = 0
@@ -112,6 +94,16 @@ class DiskSpec:
     blocks: BlockSizes | None = None
     bus: Bus = Bus.VIRTIO
     server: int | None = None
+
+    @property
+    def was_replaced(self) -> bool:
+        """Whether the path now leads to another device than the one that was claimed."""
+        if self.number is None:
+            return False
+        try:
+            return self.path.stat().st_rdev != self.number
+        except OSError:
+            return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +264,11 @@ def _nvme(number: int, disk: DiskSpec) -> Iterator[str]:
     count of failed operations tells them apart (:meth:`bisector.vm.driver.LibvirtDomain.is_running`).
     """
     name = f"nvme{number}"
-    if disk.source.kind is SourceKind.NETWORK:
-        file: dict[str, object] = {"driver": "nbd", "server": {"type": "unix", "path": disk.source.name}}
+    if disk.kind is SourceKind.NETWORK:
+        file: dict[str, object] = {"driver": "nbd", "server": {"type": "unix", "path": str(disk.path)}}
     else:
-        file = {
-            "driver": "host_device" if disk.source.kind is SourceKind.BLOCK else "file",
-            "filename": disk.source.name,
-        }
-        file |= {"aio": "native" if disk.direct else "threads"}
+        driver = "host_device" if disk.kind is SourceKind.BLOCK else "file"
+        file = {"driver": driver, "filename": str(disk.path), "aio": "native" if disk.direct else "threads"}
     cache = {"direct": disk.direct, "no-flush": False}
     part = {} if disk.part is None else {"offset": disk.part[0], "size": disk.part[1]}
     raw = {"driver": "raw", "node-name": name, "file": file | {"cache": cache, "discard": "unmap"}, **part}
@@ -326,15 +315,15 @@ def attached(
     later the disk must carry the label. Raises :class:`UserError` for a disk that may not be overwritten, and its
     subclass :class:`DiskUnavailable`.
     """
-    used, limits = UsedDisks.of(run_dir), (chosen.iops_limit, chosen.bytes_per_s_limit)
+    used = UsedDisks.of(run_dir)
+    iops, bytes_per_s = chosen.iops_limit, chosen.bytes_per_s_limit
+    disk = partial(DiskSpec, serial, iops_limit=iops, bytes_per_s_limit=bytes_per_s, bus=chosen.guest.bus)
     with existing(serial, chosen, overwrite, used) as device:
         if device is not None:
-            part = device.empty()
+            part, number = device.empty(), device.device_number
             used.add(device.own_name)
-            source = DiskSource(SourceKind.BLOCK, str(device.node), number=device.device_number)
-            blocks = block_sizes(device.device_number)
-            _check_sectors(serial, chosen, blocks)
-            yield DiskSpec(serial, source, True, *limits, part, blocks, chosen.guest.bus)
+            blocks = _block_sizes(serial, chosen, number)
+            yield disk(device.node, SourceKind.BLOCK, number, part=part, blocks=blocks)
             return
     directory = Path(chosen.path or run_dir)
     file = directory / f"{prefix}{serial}.img"
@@ -345,22 +334,25 @@ def attached(
                 made.truncate(chosen.size_bytes)
         except OSError as error:
             raise InfraError(f"cannot make the {serial} disk {file}: {error.strerror}", f"df {file.parent}") from error
-        blocks = block_sizes(file.stat().st_dev)
-        _check_sectors(serial, chosen, blocks)
-        source = DiskSource(SourceKind.FILE, str(file.resolve()))
-        yield DiskSpec(serial, source, direct_io(directory), *limits, blocks=blocks, bus=chosen.guest.bus)
+        blocks = _block_sizes(serial, chosen, file.stat().st_dev)
+        yield disk(file.resolve(), direct=direct_io(directory), blocks=blocks)
     finally:
         file.unlink(missing_ok=True)
 
 
-def _check_sectors(serial: str, chosen: DiskSettings, blocks: BlockSizes | None) -> None:
-    """Raise :class:`UserError` unless a disk on AHCI has sectors of 512 bytes (ide_dev_initfn() in hw/ide/qdev.c)."""
+def _block_sizes(serial: str, chosen: DiskSettings, number: int) -> BlockSizes | None:
+    """The block sizes of the host's disk of this number, for a disk on it.
+
+    Raises :class:`UserError` unless a disk on AHCI has sectors of 512 bytes (ide_dev_initfn() in hw/ide/qdev.c).
+    """
+    blocks = block_sizes(number)
     if chosen.guest.bus is Bus.SATA and blocks is not None and blocks.logical != _SECTOR_BYTES:
         raise UserError(
             f"storage.{serial}.bus: the sectors of its disk on this host have {blocks.logical} bytes, and a disk on "
             f"sata has sectors of {_SECTOR_BYTES}",
             f"--set storage.{serial}.bus={Bus.SCSI}, or {Bus.VIRTIO}",
         )
+    return blocks
 
 
 def leftovers(storage: StorageSettings, run_dir: Path, prefix: str) -> Iterator[Path]:
@@ -431,7 +423,7 @@ def delayed(disk: DiskSpec, latency_s: float, run_dir: Path) -> Iterator[DiskSpe
         part = () if disk.part is None else (f"offset={disk.part[0]}", f"range={disk.part[1]}")
         filters = ("--filter=delay", *(("--filter=offset",) if part else ()))
         where = ("--unix", str(socket), "--pidfile", str(written), f"--threads={_THREADS}")
-        served = ("file", disk.source.name, "cache=none", f"rdelay={delay}", f"wdelay={delay}", *part)
+        served = ("file", f"{disk.path}", "cache=none", f"rdelay={delay}", f"wdelay={delay}", *part)
 
         def number() -> int | None:
             # Written in the background (write_pidfile() in its main.c).
@@ -453,7 +445,7 @@ def delayed(disk: DiskSpec, latency_s: float, run_dir: Path) -> Iterator[DiskSpe
         except (process.CommandMissing, process.CommandFailed, process.CommandTimeout, DeadlineExpired) as error:
             raise InfraError(f"the {disk.serial} disk gets no latency: {error}") from error
         try:
-            yield replace(disk, source=DiskSource(SourceKind.NETWORK, str(socket)), part=None, server=server)
+            yield replace(disk, path=socket, kind=SourceKind.NETWORK, number=None, part=None, server=server)
         finally:
             process.end(server, serves)  # if it ended by itself, a disk error has stopped the guest
 

@@ -432,8 +432,8 @@ class LibvirtHypervisor:
         spec.console.write_bytes(b"")
         spec.console.chmod(0o644)
         for disk in spec.disks:
-            if disk.source.was_replaced:
-                raise InfraError(f"{disk.source.name} is another device by now, or gone", "see: dmesg; lsblk")
+            if disk.was_replaced:
+                raise InfraError(f"{disk.path} is another device by now, or gone", "see: dmesg; lsblk")
         self.endings.pop(spec.name, None)
         self.io_errors.pop(spec.name, None)
         # The embedded driver refuses this flag; a guest of a killed process is then left to reap().

@@ -37,11 +37,9 @@ from bisector.vm.accelerator import (
 )
 from bisector.vm.base import Hypervisor
 from bisector.vm.definition import (
-    DiskSource,
     DiskSpec,
     DomainSpec,
     InstructionClock,
-    SourceKind,
     domain_prefix,
     free_port,
 )
@@ -139,7 +137,7 @@ def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path, *, counted: 
             console=here / "console",
             ssh_port=free_port(),
             accelerator=Accelerator.TCG,
-            disks=(DiskSpec("disk", DiskSource(SourceKind.FILE, str(disk)), direct=False),),
+            disks=(DiskSpec("disk", disk, direct=False),),
             vcpus=1,
             memory_bytes=_REACH_MEMORY_BYTES,
             run_as=hypervisor.run_as,

@@ -108,7 +108,7 @@ class Computer:
         self.network = True
         self.alive = True  # its kernel, as opposed to QEMU
         self.sshd = True
-        files_of = {disk.serial: Path(disk.source.name) for disk in spec.disks if disk.source.kind is SourceKind.FILE}
+        files_of = {disk.serial: disk.path for disk in spec.disks if disk.kind is SourceKind.FILE}
         self.sizes = {serial: path.stat().st_size for serial, path in files_of.items()}
         self.commands: list[str] = []
         self.links: list[FakeLink] = []

@@ -12,7 +12,6 @@ from bisector.config import Accelerator
 from bisector.host.disks import BlockSizes
 from bisector.storage.disks import Bus
 from bisector.vm.definition import (
-    DiskSource,
     DiskSpec,
     DomainSpec,
     InstructionClock,
@@ -30,9 +29,9 @@ SPEC = DomainSpec(
     root=Path("/r/root.qcow2"),
     root_base=Path("/c/root.img"),
     disks=(
-        DiskSpec("ssd", DiskSource(SourceKind.FILE, "/r/ssd.img")),
-        DiskSpec("hdd", DiskSource(SourceKind.BLOCK, "/dev/vg/hdd"), iops_limit=1000),
-        DiskSpec("nas", DiskSource(SourceKind.FILE, "/n/nas.img"), direct=False, bytes_per_s_limit=1 << 20),
+        DiskSpec("ssd", Path("/r/ssd.img")),
+        DiskSpec("hdd", Path("/dev/vg/hdd"), SourceKind.BLOCK, iops_limit=1000),
+        DiskSpec("nas", Path("/n/nas.img"), direct=False, bytes_per_s_limit=1 << 20),
     ),
     vcpus=3,
     memory_bytes=768 << 20,
@@ -124,7 +123,7 @@ def test_a_disk_on_nvme_is_told_to_qemu_itself() -> None:
     assert "throttle-group,id=nvme0-limit,x-iops-total=1000" in arguments
     sizes = "logical_block_size=512,physical_block_size=4096"
     assert arguments[-1] == f"nvme,id=nvme0,bus=pci.0,addr=0x11,serial=hdd,drive={limited['node-name']},{sizes}"
-    served = DiskSpec("ssd", DiskSource(SourceKind.NETWORK, "/s/socket"), bus=Bus.NVME)
+    served = DiskSpec("ssd", Path("/s/socket"), SourceKind.NETWORK, bus=Bus.NVME)
     words = [str(argument.get("value")) for argument in tree(replace(SPEC, disks=(served,))).iter(f"{QEMU}arg")][4:]
     assert json.loads(words[1])["file"]["server"] == {"type": "unix", "path": "/s/socket"}
     assert words[-1] == "nvme,id=nvme0,bus=pci.0,addr=0x11,serial=ssd,drive=nvme0"
@@ -168,7 +167,7 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
 
 def test_a_disk_of_a_server_on_this_host() -> None:
     """Its file is the server's to open, so libvirt takes no way to do that."""
-    spec = DiskSpec("hdd", DiskSource(SourceKind.NETWORK, "/tmp/x/socket"), iops_limit=7)
+    spec = DiskSpec("hdd", Path("/tmp/x/socket"), SourceKind.NETWORK, iops_limit=7)
     disk = disks(replace(SPEC, disks=(spec,)))["hdd"]
     assert disk.get("type") == "network"
     assert disk.find("source").attrib == {"protocol": "nbd"}  # type: ignore[union-attr] # it is there

@@ -28,7 +28,7 @@ def test_a_new_file_for_each_trial(tmp_path: Path, named: bool) -> None:
     storage = dataclasses.replace(options.load().settings.storage, disks={"ssd": UNUSED, "hdd": chosen})
     for _ in range(2):
         with attached("hdd", chosen, run_dir, "x-") as disk:
-            file = Path(disk.source.name)
+            file = disk.path
             assert file.parent == (directory if named else run_dir)
             assert (disk.part, disk.iops_limit, disk.bytes_per_s_limit) == (None, 5, 6)
             assert file.read_bytes() == bytes(SIZE_BYTES)
@@ -105,7 +105,7 @@ def test_qemu_gets_the_device_that_was_claimed(tmp_path: Path) -> None:
         spec = stack.enter_context(attached("hdd", chosen, tmp_path, "x-", overwrite=named))
         link.unlink()
         link.symlink_to(other)
-        assert Path(spec.source.name).stat().st_rdev == device.stat().st_rdev
-        assert not spec.source.was_replaced
-        assert dataclasses.replace(spec.source, name=str(link)).was_replaced
-        assert dataclasses.replace(spec.source, name=str(tmp_path / "gone")).was_replaced
+        assert spec.path.stat().st_rdev == device.stat().st_rdev
+        assert not spec.was_replaced
+        assert dataclasses.replace(spec, path=link).was_replaced
+        assert dataclasses.replace(spec, path=tmp_path / "gone").was_replaced

@@ -27,7 +27,7 @@ from bisector.core.errors import InfraError
 from bisector.host.files import direct_io
 from bisector.storage.disks import Bus
 from bisector.vm import driver as domains
-from bisector.vm.definition import DiskSource, DiskSpec, DomainSpec, SourceKind
+from bisector.vm.definition import DiskSpec, DomainSpec
 from bisector.vm.driver import LibvirtDomain, LibvirtHypervisor, directory_of, guest_user, open_hypervisor
 from tests.libvirtd import libvirtd
 from tests.loopdevice import command
@@ -129,7 +129,7 @@ def test_qemu_is_not_root_once_it_has_opened_its_files(embedded: LibvirtHypervis
     assert user is not None
     file.write_bytes(b"\1" * (1 << 20))
     place.chmod(0o700)
-    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(file)), direct=False)
+    disk = DiskSpec("hdd", file, direct=False)
     with embedded.start(replace(spec_of(place, End.WRITE), disks=(disk,))) as domain:
         wait_for_words(domain)
         (pid,) = _qemus()
@@ -173,7 +173,7 @@ def full(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.vm
 def test_a_guest_that_a_full_disk_paused(embedded: LibvirtHypervisor, place: Path, full: Path) -> None:
-    disk = DiskSpec("hdd", DiskSource(SourceKind.FILE, str(full)), direct=False)
+    disk = DiskSpec("hdd", full, direct=False)
     reason = r"was paused: an I/O error on the host, write of a disk: No space left on device \(is its disk full\?\)"
     with (
         embedded.start(replace(spec_of(place, End.WRITE), disks=(disk,))) as domain,
@@ -189,7 +189,7 @@ def test_an_io_error_of_a_disk_on_nvme_is_the_hosts(
     """Its guest is not paused, but sees the error as if it were its own; QEMU counts it."""
     file = place / "nvme.img"
     file.write_bytes(bytes(1 << 20))
-    disk = DiskSpec("ssd", DiskSource(SourceKind.FILE, str(file)), direct_io(place), iops_limit=100, bus=Bus.NVME)
+    disk = DiskSpec("ssd", file, direct=direct_io(place), iops_limit=100, bus=Bus.NVME)
     with embedded.start(replace(spec_of(place, End.SLEEP), disks=(disk,))) as domain:
         wait_for_words(domain)
         assert domain.is_running()
