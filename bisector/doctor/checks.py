@@ -70,16 +70,17 @@ def check_tree(
     ``values`` are the layers' settings, ``further`` the features that something else requests, each with its name.
     """
     asked = [(f"layer {layer} of the stack {stack}", one) for layer, one in stack.features(values)]
+    needed = needs(stack, values)
     for commit in commits:
-        if lacks := lacking(repository, commit, needs(stack, values)):
-            layers = ", ".join(dict.fromkeys(lacks.values()))
-            first, *_ = options = list(lacks)
+        missing = undefined(repository, commit.sha, needed)
+        if options := [option for option in needed if option in missing]:
+            layers = ", ".join(dict.fromkeys(needed[option] for option in options))
             named = ", ".join(options[:_MOST_NAMED]) + (" …" if options[_MOST_NAMED:] else "")
             raise UserError(
                 f"{commit.short} ({commit.subject}) has no {named} in its Kconfig files: the layer {layers} of the "
                 f"stack {stack} does not work without",
                 "choose another --stack, or commits that have it: git log --reverse -S'config "
-                f"{first.removeprefix(_PREFIX)}' -- '*Kconfig*'",
+                f"{options[0].removeprefix(_PREFIX)}' -- '*Kconfig*'",
             )
         for who, one in unsupported(repository, commit, (*asked, *further)):
             path, word = one.since.path, one.since.word
@@ -88,15 +89,6 @@ def check_tree(
                 f"the {who} asks for it",
                 f"change {' or '.join(one.keys)}, or choose commits that have it: git log --reverse -S{word} -- {path}",
             )
-
-
-def lacking(repository: Repository, commit: Commit, needed: Mapping[str, str]) -> dict[str, str]:
-    """The options of a stack's layers (:func:`needs`) that the commit's tree does not define.
-
-    Empty for a partial clone, whose files are not there to be read.
-    """
-    missing = undefined(repository, commit.sha, needed)
-    return {option: layer for option, layer in needed.items() if option in missing}
 
 
 def unsupported(

@@ -404,9 +404,10 @@ class LibvirtHypervisor:
             raise UserError(f"libvirt finds no QEMU: {error}", install("qemu-system-x86")) from error
 
     @property
-    def driver_version(self) -> str:
-        """The version of the libvirt that drives QEMU; a daemon's may differ from the library's."""
-        return _version_text(self._connection.getLibVersion())
+    def versions(self) -> str:
+        """The versions of the libvirt library of this process and of that which drives QEMU; a daemon's may differ."""
+        library, driver = map(_version_text, (libvirt.getVersion(), self._connection.getLibVersion()))
+        return f"library {library}, driver {driver}"
 
     def offers(self, accelerator: Accelerator) -> bool:
         """Whether libvirt would start an x86_64 guest with this accelerator, not whether that guest would run.
@@ -564,11 +565,6 @@ def open_hypervisor(uri: str, root: Path, cache: Path | None = None) -> LibvirtH
         )
         raise UserError(f"{uri}: {error}", hint) from error
     return LibvirtHypervisor(connection, directory)
-
-
-def library_version() -> str:
-    """The version of the libvirt library in this process."""
-    return _version_text(libvirt.getVersion())
 
 
 @functools.cache

@@ -80,7 +80,9 @@ class Guest(CommandLink):
         self, command: str, data: bytes, on_line: Callable[[str], None], deadline: Deadline
     ) -> tuple[int, bytes, str]:
         def start() -> paramiko.Channel:
-            channel: paramiko.Channel = self._live().create_session()
+            if not self._connection.is_connected:  # fabric would silently open a new one, to whatever listens there now
+                raise EOFError
+            channel: paramiko.Channel = self._connection.create_session()
             channel.exec_command(command)
             with suppress(OSError):  # the command ended before it read all of it; its exit status tells
                 channel.sendall(data)
@@ -122,12 +124,6 @@ class Guest(CommandLink):
         finally:
             with suppress(paramiko.SSHException, EOFError, OSError):
                 channel.close()
-
-    def _live(self) -> Any:
-        """The connection if it is still open: fabric would silently open a new one, to whatever listens there now."""
-        if not self._connection.is_connected:
-            raise EOFError
-        return self._connection
 
     @staticmethod
     def _finished(channel: paramiko.Channel) -> bool:

@@ -43,7 +43,7 @@ from bisector.vm.definition import (
     domain_prefix,
     free_port,
 )
-from bisector.vm.driver import GUEST_USERS, LibvirtHypervisor, guest_user, library_version, open_hypervisor
+from bisector.vm.driver import GUEST_USERS, LibvirtHypervisor, guest_user, open_hypervisor
 from bisector.vm.image import GuestImage, check_namespaces, check_programs, find_image, find_overlay_tool
 from bisector.vm.image import own_image as read_own_image
 from bisector.vm.mailbox import wire
@@ -64,13 +64,13 @@ _KVM_TRIAL = bytes.fromhex(
     "0000000000000000009a20000f0098020900"
 )
 _REACH_DISK_BYTES = 1 << 20
+_LOOP_S = 10.0  # within which try_kvm() waits for the end of its loop
 
 
 def libvirt(machine: MachineSettings, scratch: Path) -> Finding:
     """Whether libvirt answers at its address, and in which versions; raises :class:`UserError` if not."""
     with _opened(machine, scratch) as hypervisor:
-        versions = f"library {library_version()}, driver {hypervisor.driver_version}"
-        return Finding("libvirt", Grade.OK, f"{machine.connect} answers; {versions}")
+        return Finding("libvirt", Grade.OK, f"{machine.connect} answers; {hypervisor.versions}")
 
 
 def qemu(machine: MachineSettings, scratch: Path) -> Finding:
@@ -273,7 +273,7 @@ _OTHER = {
 }
 
 
-def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator | None:
+def try_kvm(machine: MachineSettings) -> Accelerator | None:
     """Return TCG, and remember it, if a loop ends in time without KVM but not under KVM; None if it ends under KVM.
 
     Then only a kernel that boots can decide (:func:`choose_accelerator`). Inside some virtual machines, KVM gets
@@ -288,7 +288,7 @@ def try_kvm(machine: MachineSettings, deadline_s: float = 10.0) -> Accelerator |
             return None
         kernel = place / "kernel"
         kernel.write_bytes(kvm_trial())
-        return fails_under_kvm(hypervisor, replace(_spec(kernel, place), run_as=hypervisor.run_as), deadline_s)
+        return fails_under_kvm(hypervisor, replace(_spec(kernel, place), run_as=hypervisor.run_as), _LOOP_S)
 
 
 def kvm_trial() -> bytes:

@@ -7,7 +7,7 @@ import pytest
 from bisector.config import options
 from bisector.core import resources
 from bisector.core.errors import UserError
-from bisector.doctor.checks import check_tree, lacking, needs, trees_have, undefined, unsupported
+from bisector.doctor.checks import check_tree, needs, trees_have, undefined, unsupported
 from bisector.storage.layer import LAYERS, Since
 from bisector.storage.stack import Values, stack_of
 from tests.git.conftest import Make
@@ -75,8 +75,8 @@ def test_what_layers_need_is_what_their_fragments_require(tmp_path: Path, monkey
 def test_a_commit_without_an_option_is_refused_by_name(make: Make) -> None:
     repository, names = make(TREES)
     old, new = repository.commits([names["without"], names["with"]])
-    assert lacking(repository, old, needed("lvmcache")) == {"CONFIG_DM_CACHE_SMQ": "lvmcache"}
-    assert lacking(repository, new, needed("lvmcache")) == {}
+    assert undefined(repository, old.sha, needed("lvmcache")) == {"CONFIG_DM_CACHE_SMQ"}
+    assert undefined(repository, new.sha, needed("lvmcache")) == set()
     check_tree(repository, [new, old], stack_of("hdd"), values("hdd"))
     with pytest.raises(UserError) as caught:
         check_tree(repository, [new, old], stack_of("lvmcache"), values("lvmcache"))
