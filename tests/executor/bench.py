@@ -5,9 +5,11 @@ Guests and fio are tried for real in tests/in_vms.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import KernelSettings, Settings, StorageSettings, options
@@ -17,10 +19,11 @@ from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Kernel
 from bisector.core.trial import Era, Fault, KernelFault, Stage
 from bisector.executor.local import LocalExecutor
+from bisector.storage import stack
 from bisector.storage.layer import MountedStack
-from bisector.storage.stack import Stack
 from bisector.trial.runner import Bench
-from bisector.workload.base import RunSite, StopCondition
+from bisector.workload.base import RunSite
+from bisector.workload.fio.fio import Fio
 from tests import examples, fakes
 from tests.examples import EARLY
 
@@ -78,7 +81,6 @@ class Machines:
 
     at_boot: Exception | None = None
     guest: object = None
-    attached: list[tuple[str, ...]] = field(default_factory=list)
 
     def era(self, storage: StorageSettings) -> Era:
         return examples.ERA
@@ -87,7 +89,6 @@ class Machines:
     def prepared(
         self, name: str, kernel: Kernel, logs: Path, storage: StorageSettings, append: str, *, seed: int = 0
     ) -> Iterator["Machines"]:
-        self.attached.append((*tuple(storage.used_disks), *append.split()))
         yield self
 
     def facts(self) -> dict[str, str]:
@@ -104,24 +105,14 @@ class Machines:
         return nullcontext()
 
 
-@dataclass
-class Workload:
-    """A run of fio that ends at once, early where it may; keeps what it was told."""
+def at_once(patch: pytest.MonkeyPatch) -> None:
+    """Stacks are made, and runs of fio end, at once; those that may end early do."""
 
-    laid_out: list[str] = field(default_factory=list)
-    kept_files: list[bool] = field(default_factory=list)
-    rules: list[StopCondition | None] = field(default_factory=list)
-    stacks: list[MountedStack] = field(default_factory=list)
-
-    def lay_out(self, guest: object, stack: Stack, *_: object, **__: object) -> MountedStack:
-        self.laid_out.append(str(stack))
-        return MountedStack("/mnt", ("mkfs",))
-
-    def run(self, own: object, site: RunSite) -> Run:
-        self.kept_files.append(site.keep_files)
-        self.rules.append(site.stop)
-        self.stacks.append(site.stack)
+    def run(workload: Fio, site: RunSite) -> Run:
         return examples.run(site.name, 1_002.0, 8_046.0, stopped_early=EARLY if site.stop else None)
+
+    patch.setattr(stack, "lay_out", lambda *_, **__: MountedStack("/mnt", ("mkfs",)))
+    patch.setattr(Fio, "run", run)
 
 
 def as_raised(fault: Fault) -> KernelFault:
@@ -144,22 +135,10 @@ def settings_of(stack: str) -> Settings:
     return options.load({"storage.stack": stack}, directory=Path("/")).settings
 
 
-def local(
-    run_dir: Path,
-    settings: Settings,
-    bad: Bad = NOTHING,
-    attached: list[tuple[str, ...]] | None = None,
-    guest: object = None,
-) -> LocalExecutor:
+def local(run_dir: Path, settings: Settings, bad: Bad) -> LocalExecutor:
     (run_dir / "kernel.config").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
     kernel = replace(examples.kernel(content=CONTENT), config=run_dir / "kernel.config")
     at_boot = InfraError("the network went away") if bad.trouble else as_raised(bad.fault) if bad.fault else None
-    source, builder, machines = (
-        cast("Any", one)
-        for one in (
-            Source(),
-            Builder(kernel, bad.failing),
-            Machines(at_boot, guest, [] if attached is None else attached),
-        )
-    )
+    parts = Source(), Builder(kernel, bad.failing), Machines(at_boot)
+    source, builder, machines = (cast("Any", one) for one in parts)
     return LocalExecutor(Bench(settings, run_dir, source, builder, machines, lambda event: None))

@@ -29,13 +29,11 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import process
 from bisector.host.identity import host_id
-from bisector.storage import stack
 from bisector.store.log import now
 from bisector.store.rundir import collect, trial_directory
 from bisector.trial.runner import TrialRequest
-from bisector.workload.fio.fio import Fio
 from tests import examples, fakes
-from tests.executor.bench import Workload, local
+from tests.executor.bench import at_once, local
 from tests.fleet.on_host import HOME
 
 WAIT_S = 100.0
@@ -129,10 +127,8 @@ def sharing(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterat
 def by_contract(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
     """The path of a trial on this host with a builder and guests that answer at once, as the contract has it."""
     settings, request = spec.unpacked(place)
-    workload = Workload()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stack, "lay_out", workload.lay_out)
-        patch.setattr(Fio, "run", lambda own, site: workload.run(own, site))  # noqa: PLW0108 - as a method it gets the workload
+        at_once(patch)
         executor = local(place, settings, pickle.loads((place.parent / "bad").read_bytes()))
         tell(StageStarted(request.commit, Stage.CHECKOUT))
         executor.submit(Job(spec.key.id, request))

@@ -4,6 +4,8 @@ Everything is real but the kernel's build, libvirt, QEMU and the guest: those ar
 a time of their own.
 """
 
+import errno
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +15,19 @@ import pytest
 
 from bisector.analysis.early_stop import StopRule
 from bisector.config import options
+from bisector.core.errors import InfraError
 from bisector.core.events import StageStarted
 from bisector.core.figures import Run
 from bisector.core.shell import Step
 from bisector.core.subject import Cell, Kind, Subject
 from bisector.core.trial import AttemptFailed, Era, FaultKind, Stage, Trial, TrialRefused, difference
+from bisector.host.files import our_files
 from bisector.kernel.product import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import Layer, LayerPlan, Phase, Site
 from bisector.trial.runner import TrialRequest
+from bisector.vm.definition import DomainSpec
 from bisector.workload.base import RunSite
 from bisector.workload.fio.fio import Fio
 from tests import examples
@@ -67,11 +72,12 @@ def test_a_trial_says_what_its_figures_depend_on(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("stack", "runs"), [("lvmcache", ["empty", "full"]), ("ssd", ["ssd"]), ("hdd", ["hdd"])])
-def test_the_parts_of_a_trial(place: Place, stack: str, runs: list[str]) -> None:
+def test_the_parts_of_a_trial_are_those_of_its_stack(place: Place, stack: str, runs: list[str]) -> None:
+    """Whatever the stack of the settings is."""
     disks = ["ssd", "hdd"] if stack == "lvmcache" else [stack]
     place.play(sound_but({"stat -L": Answer("".join(f"fe:{n}0\n" for n, _ in enumerate(disks, 1)))}))
     (place.path / "kernel.defconfig").write_text("CONFIG_EXT4_FS=y\n", encoding="utf-8")
-    trial = place.measure(given={"storage.stack": stack})
+    trial = place.measure(on=examples.SETUP if stack == "lvmcache" else examples.alone(stack))
     assert (trial.fault, trial.stage, [run.name for run in trial.runs]) == (None, Stage.DONE, runs)
     assert [disk.serial for disk in place.hypervisor.computers[0].spec.disks] == disks
     runs_at = [(Stage.WORKLOAD, f"{name} run") for name in runs]
@@ -139,6 +145,8 @@ def test_a_layer_from_outside_has_its_trials(place: Place) -> None:
     trial = place.measure(replace(REQUEST, stop=RULE), given={"storage.stack": "warm(hdd)+ext4"})
     assert (trial.fault, [run.name for run in trial.runs]) == (None, ["cold", "tepid", "hot"])
     assert trial.timings.storage_s == pytest.approx(9.0, abs=0.3)
+    (described,) = (one for one in trial.artifacts if one.name == "storage.txt")
+    assert (place.run_dir / described.path).read_text().startswith("warm up /dev/disk/by-id/virtio-hdd\n")
     runs = [command for command in place.commands if FIO_RUNS in command]
     assert ["/.kept" in one for one in runs] == [True, True, False]
     assert ["--status-interval" in one for one in runs] == [False, False, True]
@@ -158,14 +166,14 @@ def test_files_of_the_first_run_are_kept_and_only_the_judged_run_may_stop_early(
 
 def test_a_request_can_have_settings_of_its_own(place: Place) -> None:
     """As the trials of a comparison, of which each setup has its own: those of the bench are not looked at."""
-    other = options.load({"storage.stack": "hdd", "workload.runtime": "20s", "storage.hdd.size": "512MiB"},
-                         directory=Path("/")).settings  # fmt: skip
+    own = {"storage.stack": "hdd", "workload.runtime": "20s", "storage.hdd.size": "512MiB", "machine.append": "nosmt"}
+    other = options.load(own, directory=Path("/")).settings
     place.play(sound_but({"stat -L": Answer("fe:10\n")}))
     trial = place.measure(replace(REQUEST, settings=other), on=other.setup)
     assert [run.name for run in trial.runs] == ["hdd"]
     assert trial.setup == other.setup
     (computer,) = place.hypervisor.computers
-    assert computer.sizes == {"hdd": 512 << 20}
+    assert (computer.sizes, computer.spec.command_line[-1]) == ({"hdd": 512 << 20}, "nosmt")
     (ran,) = (command for command in place.commands if FIO_RUNS in command)
     assert "RUNTIME=20" in ran
 
@@ -317,7 +325,7 @@ def test_what_befalls_a_guest_that_boots(place: Place, at_s: float, trouble: Tro
         (Script(SOUND, release="4.19.0"), OURS, "the guest runs 4.19.0"),
         (Script(SOUND, build_id="ab" * 20), OURS, "and not the kernel that was built"),
         (Script(SOUND, refuses_keys=True), OURS, "Authentication failed"),
-        (Script(SOUND, sends_nonsense=True), FaultKind.COMMAND_FAILED, "more than 64 MiB of output: `uname"),
+        (Script(SOUND, sends_nonsense=True), FaultKind.COMMAND_FAILED, "more than 67,108,864 bytes of output: `uname"),
     ],
 )
 def test_guests_that_are_not_what_was_started(place: Place, script: Script, kind: Ending, words: str) -> None:
@@ -410,3 +418,45 @@ def test_a_person_who_interrupts_a_trial_finds_nothing_left(place: Place, detail
     with pytest.raises(KeyboardInterrupt):
         place.measure()
     assert place.stages[-1] == (stage, run)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_file_of_ours_that_cannot_be_written_is_no_bug(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    """Also where the files of the trial cannot be kept either."""
+
+    def start(spec: DomainSpec) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place.path / "root.qcow2"))
+
+    def lose(*_: Path) -> None:
+        raise InfraError("the console cannot be read")
+
+    monkeypatch.setattr(place.hypervisor, "start", start)
+    if not kept:
+        monkeypatch.setattr("bisector.executor.local.collect", lose)
+    with pytest.raises(AttemptFailed, match=r"root\.qcow2: No space left") as caught:
+        place.measure()
+    assert (caught.value.stage, "df -h" in caught.value.hint) == (Stage.BOOT, True)
+    assert caught.value.trial is not None
+    assert bool(caught.value.trial.artifacts) is kept
+
+
+def test_a_real_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(InfraError, match="No space left on device") as caught, our_files(tmp_path):
+        Path("/dev/full").write_text("x", encoding="utf-8")
+    assert caught.value.hint == f"make room: df -h {tmp_path}"
+
+
+def test_a_guest_that_cannot_even_be_prepared_is_no_kernels_doing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without facts nobody asks whether a sound end still works, and blames the commit when it does."""
+
+    def full(image: object, path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("bisector.vm.machine.overlay", full)
+    with pytest.raises(AttemptFailed) as caught:
+        place.measure()
+    assert (caught.value.stage, caught.value.trial) == (Stage.BOOT, None)

@@ -8,25 +8,23 @@ in contract.py.
 import errno
 import math
 import os
-import shutil
-import stat
+import shlex
 import struct
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
 
 import libvirt
 
 from bisector.config import Accelerator
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
-from bisector.core.shell import CommandResult
 from bisector.vm import machine
-from bisector.vm.base import GuestCopyFailed, GuestLost, GuestNonsense, GuestRefused, GuestTimeout
+from bisector.vm.base import DEFAULT_BOUNDS, CommandLink, GuestCopyFailed, GuestLost, GuestRefused, GuestTimeout
 from bisector.vm.console import ALIVE_LINE, READY_LINE
 from bisector.vm.definition import DomainSpec, SourceKind
 from bisector.vm.driver import DomainEnd, LibvirtDomain
@@ -40,11 +38,9 @@ _FIRMWARE_S = 0.5
 _ALIVE_EVERY_S = 10.0
 _LOOK_EVERY_S = 0.2
 _LOST_AFTER_S = 180.0  # of silence in a command: guest.Bounds
-_COPY_S = 120.0
+_COPY_S = 300.0
 _LATE_S = 1.0
 _STILL_S = 3600.0
-_FILE_BYTES = 64 << 20
-_OUTPUT_BYTES = 64 << 20
 _GNU, _NT_GNU_BUILD_ID = b"GNU\0", 3
 
 
@@ -243,32 +239,25 @@ class Computer:
         self._end(self.ending or DomainEnd.OUTSIDE)
 
 
-class FakeLink:
+class FakeLink(CommandLink):
     """A :class:`bisector.vm.base.GuestLink` to a computer; its files are those below a directory here."""
 
     def __init__(self, computer: Computer, watch: Callable[[], None]) -> None:
+        super().__init__(DEFAULT_BOUNDS, AttentiveClock(computer.clock))
         self.computer, self._watch = computer, watch
         self.broken = self.closed = False
-        self._clock = computer.clock
-        self._attention = AttentiveClock(computer.clock)
         computer.links.append(self)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.closed = self.broken = True
 
-    def run(self, command: str, deadline_s: float = 60.0) -> CommandResult:
-        return self.stream(command, lambda line: None, deadline_s)
-
-    def stream(self, command: str, on_line: Callable[[str], None], deadline_s: float) -> CommandResult:
-        deadline = self._deadline(f"the end of `{command}` in the guest", deadline_s)
+    def _execute(
+        self, command: str, data: bytes, on_line: Callable[[str], None], deadline: Deadline
+    ) -> tuple[int, bytes, str]:
         self._reach(deadline)
         if (told := self._of_the_kernel().get(command)) is not None:
-            if self.computer.script.sends_nonsense:
-                raise GuestNonsense(f"the guest wrote more than {_OUTPUT_BYTES >> 20} MiB of output: `{command}`")
-            return CommandResult(command, 0, told, "")
+            self._check_output(len(told) + self.computer.script.sends_nonsense * DEFAULT_BOUNDS.output_bytes, command)
+            return 0, told.encode(), ""
         parts = []
         for step in steps_of(command):
             self.computer.commands.append(step)
@@ -280,9 +269,18 @@ class FakeLink:
             if answer.exit_status:
                 break
         result = Answer.joined(command, parts)
-        if len(result.stdout) + len(result.stderr) > _OUTPUT_BYTES:
-            raise GuestNonsense(f"the guest wrote more than {_OUTPUT_BYTES >> 20} MiB of output: `{command}`")
-        return result
+        self._check_output(len(result.stdout) + len(result.stderr), command)
+        return result.exit_status, result.stdout.encode(), result.stderr
+
+    def _copied(self, command: str, what: str, data: bytes = b"") -> bytes:
+        """By the same command, on the files here."""
+        self._reach(Deadline.by(self._clock, f"{what} in the guest", _COPY_S))
+        remote = shlex.split(command)[-1]
+        here = command.replace(shlex.quote(remote), shlex.quote(f"{self._path(remote)}"))
+        ran = subprocess.run(["sh", "-c", here], input=data, capture_output=True, check=False)
+        if ran.returncode:
+            raise GuestCopyFailed(f"{what} in the guest failed: {ran.stderr.decode().strip()}")
+        return ran.stdout
 
     def _of_the_kernel(self) -> dict[str, str]:
         """What it says of itself; the GNU build-id is one of the notes (elf(5))."""
@@ -291,38 +289,8 @@ class FakeLink:
         note = struct.pack("<III", len(_GNU), len(own), _NT_GNU_BUILD_ID) + _GNU + own
         return {"uname -r": f"{script.release}\n", machine._NOTES: note.hex(" ")}
 
-    def put(self, text: str, remote: str) -> None:
-        self._reach(self._deadline(f"the copy to {remote} in the guest", _COPY_S))
-        try:
-            self._path(remote).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise GuestCopyFailed(f"the copy to {remote} in the guest failed: {error.strerror}") from error
-
-    def send(self, local: Path, remote: str) -> None:
-        self._reach(self._deadline(f"the copy of {local.name} to {remote} in the guest", _COPY_S))
-        try:
-            shutil.copy(local, self._path(remote))
-        except OSError as error:
-            what = f"the copy of {local.name} to {remote} in the guest failed: {error.strerror}"
-            raise GuestCopyFailed(what) from error
-
-    def get(self, remote: str, local: Path) -> None:
-        if local.is_symlink() or local.exists():
-            raise InfraError(f"{local}: {os.strerror(errno.EEXIST)}", f"ls -ld {local.parent}")
-        self._reach(self._deadline(f"the copy of {remote} out of the guest", _COPY_S))
-        try:
-            status = self._path(remote).stat()
-        except OSError as error:
-            raise GuestCopyFailed(f"the copy of {remote} out of the guest failed: {error.strerror}") from error
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES:
-            raise GuestNonsense(f"{remote} in the guest is not a regular file of at most {_FILE_BYTES >> 20} MiB")
-        local.write_bytes(self._path(remote).read_bytes())
-
     def _path(self, remote: str) -> Path:
         return self.computer.files / remote.lstrip("/")
-
-    def _deadline(self, what: str, seconds: float) -> Deadline:
-        return Deadline.by(self._attention, what, seconds)
 
     def _reach(self, deadline: Deadline) -> None:
         """Send something, and have it accepted."""
@@ -333,12 +301,13 @@ class FakeLink:
             raise
 
     def _perform(self, answer: Answer, command: str, deadline: Deadline) -> None:
-        computer, ends_at_s = self.computer, self._clock.now_s() + answer.takes_s
-        self._wait(deadline, lambda: self._clock.now_s() >= ends_at_s, command)
+        computer, clock = self.computer, self.computer.clock
+        ends_at_s = clock.now_s() + answer.takes_s
+        self._wait(deadline, lambda: clock.now_s() >= ends_at_s, command)
         if answer.trouble is not None:
             computer.befall(Trouble(answer.trouble))
-            goes_on_s = self._clock.now_s() + 1.0 if answer.trouble == Trouble.HOST_STANDS_STILL else math.inf
-            self._wait(deadline, lambda: self._clock.now_s() >= goes_on_s, command)
+            goes_on_s = clock.now_s() + 1.0 if answer.trouble == Trouble.HOST_STANDS_STILL else math.inf
+            self._wait(deadline, lambda: clock.now_s() >= goes_on_s, command)
         for path, text in answer.files.items():
             self._path(path if text is None else str(Path(path).parent)).mkdir(parents=True, exist_ok=True)
             if text is not None:
