@@ -78,10 +78,20 @@ def runs(place: Place, **given: str) -> list[str]:
     return [run.name for run in trial.runs]
 
 
-def test_a_cache_that_is_full_at_once_takes_one_run(place: Place, pool: Pool) -> None:
-    pool.after_runs = [100, 100]
-    assert runs(place) == ["empty", "full"]
-    assert [detail for stage, detail in place.stages if stage is Stage.WORKLOAD] == ["empty run", "full run"]
+@pytest.mark.parametrize(
+    ("after_runs", "given", "names"),
+    [
+        pytest.param([100, 100], {}, ["empty", "full"], id="full at once"),
+        pytest.param([30, 30, 30], {}, ["empty", "empty@2", "full"], id="it never fills"),
+        # A run takes 43 s: no round begins that would end after the deadline.
+        pytest.param([20, 40, 60, 80], {"fill_deadline": "100s"}, ["empty", "empty@2", "full"], id="no time for more"),
+    ],
+)
+def test_a_cache_is_filled_until_it_is_full_or_fills_no_more_or_time_is_over(
+    place: Place, pool: Pool, after_runs: list[float], given: dict[str, str], names: list[str]
+) -> None:
+    pool.after_runs = after_runs
+    assert runs(place, **given) == names
 
 
 def test_a_cache_that_fills_slowly_is_waited_for_on_the_same_files(place: Place, pool: Pool) -> None:
@@ -96,16 +106,6 @@ def test_a_cache_that_fills_slowly_is_waited_for_on_the_same_files(place: Place,
     assert ["--status-interval" in one for one in commands] == [False, False, False, False, True]
     left = {path.parent.name for path in place.run_dir.rglob("fio.json")}
     assert left == {"empty", "empty@2", "empty@3", "empty@4", "full"}
-
-
-def test_no_round_begins_that_would_end_after_the_deadline(place: Place, pool: Pool) -> None:
-    pool.after_runs = [20, 40, 60, 80, 100, 100]
-    assert runs(place, fill_deadline="100s") == ["empty", "empty@2", "full"]  # a run takes 43 s
-
-
-def test_a_cache_that_never_fills_is_not_waited_for(place: Place, pool: Pool) -> None:
-    pool.after_runs = [30, 30, 30]
-    assert runs(place) == ["empty", "empty@2", "full"]
 
 
 def test_a_cache_that_fills_itself_does_so_once_and_how_long_that_took_is_noted(place: Place, pool: Pool) -> None:
@@ -158,30 +158,20 @@ class Quick(Slow):
     phases = (Phase("empty", judged=False, fills=True, settling=Settling(5.0, 2)), Phase("full"))
 
 
-@dataclass
-class Guest:
-    """A guest whose fio reports each second of its first run, and is interrupted at the last of them."""
-
-    place: Place
-    seconds: int
-
-    def __post_init__(self) -> None:
-        reports = [_report(second) for second in range(1, self.seconds + 1)]
-        first = Answer(
-            listed("fio.json", "job.fio"),
-            "\n".join(("", "@uptime 10.00", *reports, f"@uptime {11 + self.seconds}.00", "")),
-            output.INTERRUPTED,
-            takes_s=self.seconds + 1.0,
-            files={"/tmp/bisector/fio.json": "\n".join(reports)},
-        )
-        self.place.play(sound_but({"stat -L": Answer("fe:10\n"), "DIRECTORY=/mnt/empty": first, FIO_RUNS: RAN}))
-
-
-def _report(second: int) -> str:
-    status = json.loads(FIO_FILES["fio.json"])
-    for job in status["jobs"]:
-        job["read"] |= {"runtime": second * 1000, "total_ios": second * 5_000}
-    return json.dumps(status, indent=2)
+def interrupted(seconds: int) -> Answer:
+    """A run of fio that reports each second, and is interrupted at the last of them."""
+    status, reports = json.loads(FIO_FILES["fio.json"]), []
+    for second in range(1, seconds + 1):
+        for job in status["jobs"]:
+            job["read"] |= {"runtime": second * 1000, "total_ios": second * 5_000}
+        reports.append(json.dumps(status, indent=2))
+    return Answer(
+        listed("fio.json", "job.fio"),
+        "\n".join(("", "@uptime 10.00", *reports, f"@uptime {11 + seconds}.00", "")),
+        output.INTERRUPTED,
+        takes_s=seconds + 1.0,
+        files={"/tmp/bisector/fio.json": "\n".join(reports)},
+    )
 
 
 @dataclass
@@ -212,7 +202,8 @@ ON_QUICK = {"storage.stack": "quick(hdd)+ext4", "workload.runtime": "40s"}
 def test_a_short_fill_ends_its_run_once_the_cache_is_settled(place: Place, gauge: Gauge) -> None:
     """Full from the fifth look on, and ten seconds later, five periods before its end, fio is interrupted."""
     gauge.full_from = 5
-    Guest(place, 15)
+    answers = {"stat -L": Answer("fe:10\n"), "DIRECTORY=/mnt/empty": interrupted(15), FIO_RUNS: RAN}
+    place.play(sound_but(answers))
     trial = place.measure(SHORT, given=ON_QUICK)
     assert (trial.fault, trial.fill, trial.filled_short, trial.bears_answer) == (None, Fill.SHORT, True, False)
     empty, full = trial.runs
@@ -231,7 +222,6 @@ def test_a_short_fill_ends_its_run_once_the_cache_is_settled(place: Place, gauge
 
 def test_a_cache_that_is_not_settled_in_time_is_filled_by_a_whole_run(place: Place, gauge: Gauge) -> None:
     gauge.full_from = 30
-    place.play(sound_but({"stat -L": Answer("fe:10\n")}))
     trial = place.measure(SHORT, given=ON_QUICK)
     assert (trial.fill, trial.filled_short, trial.bears_answer) == (Fill.SHORT, False, True)
     assert not any("kill -INT" in command for command in place.commands)
@@ -250,7 +240,6 @@ def test_other_fills_are_not_looked_at(
     place: Place, gauge: Gauge, request_: TrialRequest, given: dict[str, str]
 ) -> None:
     gauge.full_from = 0
-    place.play(sound_but({"stat -L": Answer("fe:10\n")}))
     trial = place.measure(request_, given=ON_QUICK | given)
     assert not trial.filled_short
     assert place.commands.count("look at the pool") == 4  # before and after each run

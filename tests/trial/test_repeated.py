@@ -1,17 +1,16 @@
 """Trials of the workloads that repeat a command, from the settings to the figure that decides."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from bisector.analysis.judgement import judged_run
 from bisector.core.objective import Objective
-from bisector.core.trial import FaultKind, Stage, TrialRefused
+from bisector.core.trial import Stage, TrialRefused
 from bisector.workload.repetitions import CARRIED, OUTPUTS
 from tests.guestshell import Answer
 from tests.trial.place import Place, sound_but
-from tests.vm.fake_guest import Script, Trouble
+from tests.vm.fake_guest import Script
 
 SCRIPT = f"bash {OUTPUTS}/script"
 
@@ -32,12 +31,12 @@ def repetitions(*outputs: str, status: int = 0) -> Answer:
     return Answer("", "\n".join(lines) + "\n", 1 if status else 0, 10.0, files)
 
 
-def script(ran: Answer, more: Mapping[str, Answer] | None = None) -> Script:
+def script(ran: Answer) -> Script:
     made = {
         f"mkdir {OUTPUTS} {CARRIED}": Answer(files={OUTPUTS: None, CARRIED: None}),
         f"stat -f -c '%a %S' {CARRIED}": Answer("100000 4096\n"),
     }
-    return sound_but({SCRIPT: ran, **made, **(more or {})})
+    return sound_but({SCRIPT: ran, **made})
 
 
 @pytest.fixture
@@ -64,13 +63,6 @@ def test_command_is_measured_in_each_phase(place: Place, given: dict[str, str]) 
     assert place.hypervisor.computers[-1].files.joinpath(CARRIED[1:], "bench.sh").read_text() == "echo tps=1\n"
 
 
-def test_command_that_one_kernel_does_not_survive(place: Place, given: dict[str, str]) -> None:
-    place.play(script(Answer(trouble=Trouble.PANIC)))
-    trial = place.measure(given=given)
-    assert trial.fault is not None
-    assert (trial.fault.stage, trial.fault.kind) == (Stage.WORKLOAD, FaultKind.PANIC)
-
-
 def test_command_that_fails_is_the_kernels_fault_and_what_it_printed_is_kept(
     place: Place, given: dict[str, str]
 ) -> None:
@@ -86,10 +78,3 @@ def test_command_without_a_figure_stops_the_bisection(place: Place, given: dict[
     with pytest.raises(TrialRefused, match="it ended well and printed no figure tps") as caught:
         place.measure(given=given)
     assert caught.value.exit_code == 2
-
-
-def test_command_that_never_ends_is_the_kernels_fault(place: Place, given: dict[str, str]) -> None:
-    place.play(script(Answer(trouble=Trouble.STUCK)))
-    trial = place.measure(given=given)
-    assert trial.fault is not None
-    assert (trial.fault.stage, trial.fault.kind) == (Stage.WORKLOAD, FaultKind.HANG)

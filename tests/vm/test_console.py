@@ -116,31 +116,20 @@ def test_a_panic_over_a_stall_is_a_hang_at_once(reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "words"),
+    ("name", "is_gone", "kind", "words"),
     [
-        ("panic-no-root", FaultKind.PANIC, "Unable to mount root"),
-        ("reboot", FaultKind.EXITED, "shut down: reboot: Restarting system"),
-        ("stops-while-booting", FaultKind.EXITED, "without a word"),
+        ("panic-no-root", True, FaultKind.PANIC, "Unable to mount root"),
+        ("reboot", True, FaultKind.EXITED, "shut down: reboot: Restarting system"),
+        ("stops-while-booting", True, FaultKind.EXITED, "without a word"),
+        ("stops-while-booting", False, FaultKind.NO_SSH, "user space was not ready within 30 s"),
+        ("boot-ready-poweroff", False, FaultKind.HANG, "the guest was ready, then nothing for 30 s"),
+        ("soft-lockup", False, FaultKind.HANG, "stall"),
     ],
 )
-def test_why_a_guest_is_gone(name: str, kind: FaultKind, words: str) -> None:
-    fault = console_of(name).fault_when_gone(Stage.BOOT)
-    assert fault.kind is kind
-    assert words in fault.reason
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "words"),
-    [
-        ("stops-while-booting", FaultKind.NO_SSH, "user space was not ready within 30 s"),
-        ("boot-ready-poweroff", FaultKind.HANG, "the guest was ready, then nothing for 30 s"),
-        ("soft-lockup", FaultKind.HANG, "stall"),
-    ],
-)
-def test_why_a_guest_is_silent(name: str, kind: FaultKind, words: str) -> None:
-    fault = console_of(name).fault_when_silent(Stage.BOOT, 30.0)
-    assert fault.kind is kind
-    assert words in fault.reason
+def test_why_a_guest_is_gone_or_silent(name: str, is_gone: bool, kind: FaultKind, words: str) -> None:
+    console = console_of(name)
+    fault = console.fault_when_gone(Stage.BOOT) if is_gone else console.fault_when_silent(Stage.BOOT, 30.0)
+    assert (fault.kind, words in fault.reason) == (kind, True)
 
 
 def test_tail_has_no_noise_and_no_control_characters() -> None:

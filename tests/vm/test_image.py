@@ -4,11 +4,12 @@ import os
 import random
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bisector.config import Accelerator, GuestClock, MachineSettings
+from bisector.config import MachineSettings, options
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.host.process import run
@@ -19,22 +20,8 @@ RECIPE = Path(__file__).parent.parent.parent / "vm-images"
 
 
 def machine(image: Path | None, key: Path | None, host_key: Path | None) -> MachineSettings:
-    return MachineSettings(
-        connect="",
-        accelerator=Accelerator.TCG,
-        clock=GuestClock.HOST,
-        instruction_ns=8,
-        guests=1,
-        vcpus=1,
-        memory_bytes=1,
-        image=image,
-        image_key=key,
-        image_host_key=host_key,
-        append="",
-        boot_deadline_s=1,
-        silence_deadline_s=1,
-        trial_deadline_s=1,
-    )
+    settings = options.load(directory=Path("/")).settings
+    return replace(settings.machine, image=image, image_key=key, image_host_key=host_key)
 
 
 def test_holes_and_zeros_have_one_sum(tmp_path: Path) -> None:
@@ -87,7 +74,7 @@ def test_an_image_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("how", "words"),
     [
         ((), None),
         (("-o", "compat=0.10"), None),
@@ -97,16 +84,14 @@ def test_an_image_of_ones_own(tmp_path: Path) -> None:
         (("-o", "data_file=other,data_file_raw=on"), "data file"),
     ],
 )
-def test_an_image_that_names_another_file_is_refused(
-    tmp_path: Path, options: tuple[str, ...], words: str | None
-) -> None:
+def test_an_image_that_names_another_file_is_refused(tmp_path: Path, how: tuple[str, ...], words: str | None) -> None:
     """Whatever it names, and in whatever way it goes on from there, would be read by the guest."""
     (tmp_path / "secret").write_bytes(bytes(1 << 20))
     host, image = tmp_path / "host.pub", tmp_path / "mine.qcow2"
     host.write_text("ssh-ed25519 AAAAC3Nz me@guest\n")
     make = ["qemu-img", "create", "-q", "-f", "qcow2"]
     run([*make, "-F", "raw", "-b", tmp_path / "secret", tmp_path / "middle.qcow2"], deadline_s=20, cwd=tmp_path)
-    run([*make, *options, image.name, "1M"], deadline_s=20, cwd=tmp_path)
+    run([*make, *how, image.name, "1M"], deadline_s=20, cwd=tmp_path)
     if words is None:
         assert own_image(machine(image, host, host)).root == image
         return

@@ -151,25 +151,6 @@ def test_each_counted_guest_has_the_cpu_that_the_fewest_others_have(
             assert cpu(fourth) == 3
 
 
-@pytest.mark.parametrize(("stack", "serials"), [("lvmcache", ["ssd", "hdd"]), ("hdd", ["hdd"])])
-def test_a_guest_has_the_disks_of_its_stack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stack: str, serials: list[str]
-) -> None:
-    monkeypatch.setattr("bisector.vm.machine.overlay", lambda image, path: path)
-    flags = {"storage.stack": stack, "machine.accelerator": "tcg"}
-    settings = options.load(flags, directory=tmp_path).settings
-    hypervisor = SimpleNamespace(is_alive=True, run_as=None, offers=lambda _: True)
-    image = SimpleNamespace(disk_format="qcow2")
-    machines = VirtualMachines(settings, image, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
-    with machines.prepared("1", examples.kernel(), tmp_path, settings.storage, "of.the=trial") as machine:
-        assert machine._spec.command_line[-1] == "of.the=trial"
-        assert [disk.serial for disk in machine._spec.disks] == serials
-        assert [path.name.rpartition("-")[2] for path in sorted(tmp_path.glob("*.img"))] == [
-            f"{serial}.img" for serial in sorted(serials)
-        ]
-    assert not list(tmp_path.glob("*.img"))
-
-
 KVM, TCG = Accelerator.KVM, Accelerator.TCG
 
 

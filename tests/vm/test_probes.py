@@ -84,16 +84,6 @@ def note(_text: str) -> None:
     raise AssertionError("nothing takes long here")
 
 
-def test_kvm_that_is_asked_for_and_not_offered_is_missing(
-    tmp_path: Path, machine: MachineSettings, offered: Offered
-) -> None:
-    offered(False)
-    with pytest.raises(UserError, match="KVM is asked for"):
-        probes.qemu(replace(machine, accelerator=KVM), tmp_path)
-    offered(True)
-    assert probes.qemu(replace(machine, accelerator=KVM), tmp_path).state is Grade.OK
-
-
 EMBED, SYSTEM = "qemu:///embed", "qemu:///system"
 
 
