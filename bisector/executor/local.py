@@ -32,7 +32,7 @@ from bisector.core import resources
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, Interrupted
 from bisector.core.events import Event, Listener, Note
-from bisector.core.subject import Cell, Compiler, RebuildCheck, Subject
+from bisector.core.subject import Cell, Compiler, Kernel, RebuildCheck, Subject
 from bisector.core.trial import AttemptFailed, Fault, Stage, Trial, TrialRefused
 from bisector.executor.base import (
     BuildRequest,
@@ -226,11 +226,9 @@ def kernels_of(settings: Settings, request: Request) -> tuple[str, ...]:
     Raises :class:`bisector.core.errors.UserError` if a configuration is invalid.
     """
     match request:
-        case ControlRequest(through=Stage.BUILD) | TrialRequest(anew=True):
+        case ControlRequest(through=Stage.BUILD) | BuildRequest(measured=Kernel()):
             return ()
-        case BuildRequest(measured=measured) if measured is not None:
-            return ()
-        case TrialRequest(image=image) if image is not None:
+        case TrialRequest(anew=True) | TrialRequest(image=Path()):
             return ()
     own = None if isinstance(request, ControlRequest) else request.settings
     builder = kernel_builder((own or settings).kernel)

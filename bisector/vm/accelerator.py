@@ -101,26 +101,13 @@ def choose_accelerator(
     if known is not None or spec is None:
         return known
     for kernel in filter(None, (distribution_kernel(), spec.kernel)):
-        if (tried := _boots_under(hypervisor, replace(spec, kernel=kernel), deadline_s)) is not None:
+        if (tried := boots_under(hypervisor, replace(spec, kernel=kernel), deadline_s)) is not None:
             remember(hypervisor, tried)
             return tried
     return None
 
 
-def fails_under_kvm(hypervisor: Hypervisor, spec: DomainSpec, deadline_s: float) -> Accelerator | None:
-    """Return TCG if ``spec`` boots only without KVM, which is remembered, or if KVM is not offered; else None."""
-    try:
-        if not hypervisor.offers(Accelerator.KVM):
-            return Accelerator.TCG
-    except InfraError:  # libvirt does not say what it offers
-        return None
-    if _boots_under(hypervisor, spec, deadline_s) is not Accelerator.TCG:
-        return None
-    remember(hypervisor, Accelerator.TCG)
-    return Accelerator.TCG
-
-
-def _boots_under(hypervisor: Hypervisor, spec: DomainSpec, deadline_s: float) -> Accelerator | None:
+def boots_under(hypervisor: Hypervisor, spec: DomainSpec, deadline_s: float) -> Accelerator | None:
     """The accelerator under which the guest boots; if only emulation works, the kernel is sound and KVM is not."""
     for tried, within_s in ((Accelerator.KVM, deadline_s), (Accelerator.TCG, 2 * deadline_s)):
         if _boots(hypervisor, spec, tried, within_s):

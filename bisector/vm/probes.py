@@ -25,12 +25,13 @@ from bisector.host.packages import install
 from bisector.vm.accelerator import (
     KVM_DEVICE,
     accelerator_file,
+    boots_under,
     check_offered,
     choose_accelerator,
     counted_bytes,
     distribution_kernel,
-    fails_under_kvm,
     known_accelerator,
+    remember,
     remembered,
     room_for_counted,
     uses_own_image_or_disk,
@@ -278,7 +279,7 @@ def try_kvm(machine: MachineSettings) -> Accelerator | None:
 
     Then only a kernel that boots can decide (:func:`choose_accelerator`). Inside some virtual machines, KVM gets
     through the firmware and into long mode, but in ten seconds not through a loop that takes 0.1 s emulated. None also
-    if libvirt does not answer; TCG without a trial if it offers no KVM.
+    if libvirt does not answer, or does not say what it offers; TCG without a trial if it offers no KVM.
     """
     with ExitStack() as stack:
         place = stack.enter_context(files.scratch("kvm"))
@@ -286,9 +287,18 @@ def try_kvm(machine: MachineSettings) -> Accelerator | None:
             hypervisor = stack.enter_context(_opened(machine, place))
         except UserError:
             return None
+        try:
+            if not hypervisor.offers(Accelerator.KVM):
+                return Accelerator.TCG
+        except InfraError:  # libvirt does not say what it offers
+            return None
         kernel = place / "kernel"
         kernel.write_bytes(kvm_trial())
-        return fails_under_kvm(hypervisor, replace(_spec(kernel, place), run_as=hypervisor.run_as), _LOOP_S)
+        spec = replace(_spec(kernel, place), run_as=hypervisor.run_as)
+        if boots_under(hypervisor, spec, _LOOP_S) is not Accelerator.TCG:
+            return None
+        remember(hypervisor, Accelerator.TCG)
+        return Accelerator.TCG
 
 
 def kvm_trial() -> bytes:
