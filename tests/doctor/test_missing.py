@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,40 +12,83 @@ from bisector.core.errors import Grade, UserError
 from bisector.doctor import checks
 from bisector.doctor.checks import PROBES, NeededFor, check_room
 from bisector.host.packages import install
-from tests.doctor.machine import (
-    Machine,
-    bwrap_without_rights,
-    cache_below_a_file,
-    disk_gone,
-    git_of_2021,
-    job_without_section,
-    no_gcc_header,
-    no_libvirt,
-    no_libvirt_and_no_qemu,
-    no_room,
-    ordinary_user_without_namespaces,
-    other_architecture,
-    qemu_that_does_not_start,
-    run_directory_below_a_file,
-    trusted_keys,
-    without,
-)
+from bisector.vm import probes
+from bisector.vm.driver import LibvirtHypervisor
+from tests.doctor.machine import Machine, no_gcc_header, ordinary_user_without_namespaces, other_architecture, without
 from tests.loopdevice import command
 
+
+def no_room(machine: Machine) -> None:
+    machine.patch.setattr("bisector.doctor.checks.disk_room_bytes", lambda path: 1 << 30)
+
+
+def trusted_keys(machine: Machine) -> None:
+    (machine.run_dir.parent / "keys.config").write_text("CONFIG_SYSTEM_TRUSTED_KEYRING=y\n")
+    machine.setting("kernel.fragments", "./keys.config")
+    no_gcc_header("opensslv.h")(machine)
+
+
+def no_libvirt_and_no_qemu(machine: Machine) -> None:
+    NO_LIBVIRT(machine)
+    machine.patch.setenv("PATH", str(machine.programs))
+
+
+def qemu_that_does_not_start(machine: Machine) -> None:
+    """Taken for a daemon's, the embedded driver refuses to end the guest with its connection."""
+    machine.patch.setattr(probes, "EMBEDDED", "none")
+    machine.patch.setattr(LibvirtHypervisor, "embedded", property(lambda self: False))
+
+
+def run_directory_below_a_file(machine: Machine) -> None:
+    machine.run_dir.write_text("")
+    machine.run_dir /= "run"
+
+
+def cache_below_a_file(machine: Machine) -> None:
+    (machine.run_dir.parent / "file").write_text("")
+    machine.patch.setenv("XDG_CACHE_HOME", str(machine.run_dir.parent / "file"))
+
+
+def job_without_section(machine: Machine) -> None:
+    job = machine.run_dir.parent / "empty.fio"
+    job.write_text("[global]\n")
+    machine.settings = replace(machine.settings, workload=machine.settings.workload.with_inputs({"job": job}))
+
+
+def disk_gone(name: str) -> Callable[[Machine], None]:
+    """After the settings were read, which look for it, too."""
+
+    def spoil(machine: Machine) -> None:
+        storage = machine.settings.storage
+        gone = replace(storage.disks[name], path="/dev/nowhere")
+        machine.settings = replace(machine.settings, storage=replace(storage, disks={**storage.disks, name: gone}))
+
+    return spoil
+
+
+def program(name: str, script: str) -> Callable[[Machine], None]:
+    return lambda machine: machine.program(name, script)
+
+
+def setting(key: str, value: str) -> Callable[[Machine], None]:
+    return lambda machine: machine.setting(key, value)
+
+
+NO_LIBVIRT = setting("machine.connect", "qemu:///system?socket=/nowhere")
 # Probe, row, what is taken away, the remedy.
 MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("git", "git", without("git"), install("git")),
-    ("git", "git", git_of_2021, install("git")),
-    ("compiler", "compiler", lambda machine: machine.setting("kernel.compiler", "gcc-0"), install("gcc-0")),
+    ("git", "git", program("git", "echo git version 2.31.0"), install("git")),
+    ("compiler", "compiler", setting("kernel.compiler", "gcc-0"), install("gcc-0")),
     ("kernel config", "kernel config", other_architecture, ""),
     ("sandbox", "sandbox", without("bwrap"), install("bubblewrap")),
-    ("sandbox", "sandbox", bwrap_without_rights, "--set kernel.sandbox=false"),
+    ("sandbox", "sandbox", program("bwrap", "echo Permission denied >&2; exit 1"), "--set kernel.sandbox=false"),
     ("build tools", "make", without("make"), install("make")),
     ("build tools", "binutils", without("readelf"), install("binutils")),
     ("build tools", "gcc", without("gcc"), install("gcc")),
     ("build tools", "libelf headers", no_gcc_header("gelf.h"), install("libelf-dev")),
     ("build tools", "OpenSSL headers", trusted_keys, install("libssl-dev")),
-    ("libvirt", "libvirt", no_libvirt, "virsh"),
+    ("libvirt", "libvirt", NO_LIBVIRT, "virsh"),
     ("qemu", "qemu", no_libvirt_and_no_qemu, install("qemu-system-x86")),
     ("qemu-img", "qemu-img", without("qemu-img"), install("qemu-utils")),
     ("guest image", "guest image", without("mmdebstrap"), install("mmdebstrap")),

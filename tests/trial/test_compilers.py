@@ -28,6 +28,7 @@ from bisector.kernel.cache import KernelCache
 from bisector.trial.runner import Bench, TrialRequest, _RunningTrial
 from bisector.vm.machine import VirtualMachines
 from tests import examples, fakes
+from tests.executor.bench import as_raised
 from tests.kernel.fake_tree import FRAGMENT, copy_to
 
 MAX_PAGE_SIZE = "arch/x86/Makefile"
@@ -88,19 +89,13 @@ def test_the_first_that_builds_it_does(shop: Shop) -> None:
     assert shop.engine.bench.builder.using(new).find(shop.commit.tree) is None
 
 
-def test_a_commit_in_no_range_is_built_by_the_default_compiler_alone(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new, old = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("old-cc", "old 9")
-    monkeypatch.setattr(toolchain, "installed", lambda: (new, old))
-    with pytest.raises(KernelFault, match="new-cc is too new"):
-        shop.course().build()
-
-
-def test_when_none_does_the_first_ones_error_is_told(shop: Shop) -> None:
+def test_when_none_does_the_first_ones_error_is_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit in no range is built by the default compiler alone."""
     new, newer = shop.compiler("new-cc", "new 15", "dcache"), shop.compiler("newer-cc", "newer 16", "main.c")
-    with pytest.raises(KernelFault, match="new-cc is too new"):
-        shop.course(new, newer).build()
+    monkeypatch.setattr(toolchain, "installed", lambda: (new, shop.compiler("old-cc", "old 9")))
+    for asked in ((new, newer), ()):
+        with pytest.raises(KernelFault, match="new-cc is too new"):
+            shop.course(*asked).build()
 
 
 def test_a_try_tells_whether_and_keeps_the_kernel(shop: Shop) -> None:
@@ -118,10 +113,7 @@ def test_a_try_tells_whether_and_keeps_the_kernel(shop: Shop) -> None:
 def test_a_try_that_is_not_done_in_time_is_made_twice(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, late: int, kind: FaultKind | None
 ) -> None:
-    build, faults = (
-        KernelBuilder.build,
-        [KernelFault(Stage.BUILD, FaultKind.BUILD_TIMEOUT, "not done after 1 s")] * late,
-    )
+    build, faults = KernelBuilder.build, [as_raised(fakes.BUILD_TIMEOUT)] * late
 
     def slow(builder: KernelBuilder, tree: str, places: BuildPlaces, trees: TreeChanges) -> Kernel:
         if faults:
@@ -141,17 +133,12 @@ def test_a_compiler_that_changes_under_way_builds_nothing(shop: Shop) -> None:
         shop.course(compiler).build()
 
 
-def test_an_end_is_built_anew_whatever_is_kept(shop: Shop) -> None:
+def test_an_end_is_built_anew_and_a_host_that_builds_no_more_is_told_and_begins_with_nothing(shop: Shop) -> None:
     compiler = shop.compiler("cc", "cc 12.2")
     shop.course(compiler).build()
     logs = shop.path / "run/controls" / f"build-{shop.commit.short}"
     assert fakes.faulted(shop.engine, ControlRequest(shop.commit, (compiler,), Stage.BUILD)) is None
     assert "Entering directory" in (logs / "build.log").read_text()  # a kernel of the cache has no log
-
-
-def test_a_host_that_builds_no_more_is_told_and_its_build_directory_is_not_used_again(shop: Shop) -> None:
-    compiler = shop.compiler("cc", "cc 12.2")
-    shop.course(compiler).build()
     shop.compiler("cc", "cc 12.2", "dcache")  # the same by its version, and it fails
     for built in shop.engine.bench.build_dir.rglob("dcache.o"):  # as after a commit that changed it
         built.unlink()
@@ -159,8 +146,6 @@ def test_a_host_that_builds_no_more_is_told_and_its_build_directory_is_not_used_
     assert fault is not None
     assert (fault.kind, "cc is too new" in fault.reason) == (FaultKind.BUILD_ERROR, True)
     assert list(shop.engine.bench.build_dir.iterdir()) == []
-    shop.compiler("cc", "cc 12.2")
-    assert fakes.faulted(shop.engine, ControlRequest(shop.commit, (compiler,), Stage.BUILD)) is None
 
 
 def test_a_known_failure_is_not_believed_where_it_is_doubted(shop: Shop) -> None:
@@ -240,24 +225,18 @@ def test_a_kernel_of_another_version_of_bisector_is_refused_where_it_is_another_
 # A configuration fragment of a subject's own
 
 
-def on_top(shop: Shop, text: str) -> BuildRequest:
-    """The build of the commit with a fragment on top of what every kernel has."""
-    bench, file = shop.engine.bench, shop.path / "more.config"
+def on_top(shop: Shop, text: str = "") -> BuildRequest:
+    """The build of the commit with a fragment, if there is a text for it, on top of what every kernel has."""
+    settings, file = shop.engine.bench.settings, shop.path / "more.config"
     file.write_text(text)
-    kernel = replace(bench.settings.kernel, fragments=("md", str(file)), jobs=2)
-    compiler = shop.compiler("cc", "cc 12.2")
-    return BuildRequest(shop.commit, compiler, replace(bench.settings, kernel=kernel), hashlib.sha256(b"").hexdigest())
-
-
-def base(shop: Shop) -> BuildRequest:
-    settings = shop.engine.bench.settings
-    kernel = replace(settings.kernel, fragments=("md",), jobs=2)
-    return BuildRequest(shop.commit, shop.compiler("cc", "cc 12.2"), replace(settings, kernel=kernel))
+    kernel = replace(settings.kernel, fragments=("md", *([str(file)] if text else [])), jobs=2)
+    fragment = hashlib.sha256(b"").hexdigest() if text else ""
+    return BuildRequest(shop.commit, shop.compiler("cc", "cc 12.2"), replace(settings, kernel=kernel), fragment)
 
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_commit_with_a_fragment_on_top_is_another_kernel(shop: Shop, kept: bool) -> None:
-    assert fakes.faulted(shop.engine, base(shop)) is None
+    assert fakes.faulted(shop.engine, on_top(shop)) is None
     request = on_top(shop, "# CONFIG_DM_CACHE_SMQ is not set\n")
     assert fakes.faulted(shop.engine, request) is None
     if kept:
@@ -280,7 +259,7 @@ def test_a_commit_with_a_fragment_on_top_is_another_kernel(shop: Shop, kept: boo
 def test_a_fragment_without_effect_is_refused_and_nothing_is_compiled(
     shop: Shop, text: str, said: str, tried_before: bool
 ) -> None:
-    assert fakes.faulted(shop.engine, base(shop)) is None
+    assert fakes.faulted(shop.engine, on_top(shop)) is None
     request = on_top(shop, text)
     if tried_before:  # by another run, which did not ask for it as an arm's own
         assert fakes.faulted(shop.engine, replace(request, fragment="")) is None

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -45,6 +46,12 @@ def watch(domain: Domain, clock: list[float]) -> Watch:
     return Watch(domain, 60.0, lambda: clock[0])  # type: ignore[arg-type] # a stand-in with what is called
 
 
+def machines_of(run_dir: Path, hypervisor: object, image: object = None, clock: str = "host") -> VirtualMachines:
+    """The machines of a run with the default settings, and stand-ins for the hypervisor and the image."""
+    settings = options.load({"machine.clock": clock}, directory=run_dir).settings
+    return VirtualMachines(settings, cast("Any", image), run_dir, lambda: cast("Any", hypervisor), print)
+
+
 def test_panic_is_raised_with_the_stage_it_came_in(clock: list[float]) -> None:
     seen = watch(Domain(["Linux version 6.1\n", "Kernel panic - not syncing: bang\n"]), clock)
     seen()
@@ -77,12 +84,8 @@ def test_a_counted_guest_is_silent_by_its_own_time(
     domain = SimpleNamespace(is_running=lambda: True, read_console=lambda: "", cpu_time_s=lambda: cpu_s[0])
     hypervisor = SimpleNamespace(start=lambda spec: nullcontext(domain))
     wire = SimpleNamespace(told=lambda: [], let_go=lambda: None)
-    bench = SimpleNamespace(
-        image=None,
-        settings=options.load({"machine.clock": "instructions"}, directory=tmp_path).settings,
-        log_in=None,
-        clock=SimpleNamespace(now_s=lambda: clock[0], sleep=lambda seconds: None),
-    )
+    bench = machines_of(tmp_path, hypervisor, clock="instructions")
+    bench.clock = SimpleNamespace(now_s=lambda: clock[0], sleep=lambda seconds: None)
     monkeypatch.setattr(VirtualMachine, "_check_kernel", lambda self: None)
     stand_ins = hypervisor, None, None, bench, wire
     machine = VirtualMachine(*stand_ins)  # type: ignore[arg-type] # as much of each as is used
@@ -108,9 +111,7 @@ def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(
         yield SimpleNamespace(check=lambda *_: None, empty=lambda: (0, 1), own_name="WD-1", node=path, device_number=0)
 
     monkeypatch.setattr(BlockDevice, "claimed", claimed)
-    settings = options.load(directory=tmp_path).settings
-    hypervisor = SimpleNamespace(is_alive=True)
-    machines = VirtualMachines(settings, None, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
+    machines = machines_of(tmp_path, None)
     chosen = DiskSettings("/dev/null", 0, 0, 0)
     users.append("dd (77)")
     with pytest.raises(UserError, match="in use: dd"), machines._attached("hdd", chosen, "x-"):
@@ -119,10 +120,8 @@ def test_a_disk_that_a_run_had_before_is_the_hosts_trouble_when_it_is_in_use(
     with machines._attached("hdd", chosen, "x-"):
         pass
     users.append("dd (77)")
-    with (
-        pytest.raises(InfraError, match=r"storage\.hdd\.path: the disk is in use: dd"),
-        machines._attached("hdd", chosen, "x-"),
-    ):
+    in_use = pytest.raises(InfraError, match=r"storage\.hdd\.path: the disk is in use: dd")
+    with in_use, machines._attached("hdd", chosen, "x-"):
         pytest.fail("it was taken")
 
 
@@ -131,14 +130,13 @@ def test_each_counted_guest_has_the_cpu_that_the_fewest_others_have(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 3})
     monkeypatch.setattr("bisector.vm.machine.overlay", lambda image, path: path)
-    settings = options.load({"machine.clock": "instructions"}, directory=tmp_path).settings
     hypervisor = SimpleNamespace(is_alive=True, run_as=None, offers=lambda _: True)
     (tmp_path / "root").touch()
     image = SimpleNamespace(disk_format="raw", root=tmp_path / "root")
-    machines = VirtualMachines(settings, image, tmp_path, lambda: hypervisor, print)  # type: ignore[arg-type] # stand-ins
+    machines = machines_of(tmp_path, hypervisor, image, "instructions")
 
     def guest(name: str) -> AbstractContextManager[VirtualMachine]:
-        return machines.prepared(name, examples.kernel(), tmp_path, settings.storage, "")
+        return machines.prepared(name, examples.kernel(), tmp_path, machines.settings.storage, "")
 
     def cpu(machine: VirtualMachine) -> int:
         assert machine._spec.counted is not None
@@ -166,8 +164,7 @@ def test_a_run_that_began_under_kvm_measures_nothing_without_it(
 
     def process(began: Accelerator | None, run: str = "run") -> Accelerator | None:
         (tmp_path / run).mkdir(exist_ok=True)
-        settings = options.load(directory=tmp_path).settings
-        machines = VirtualMachines(settings, None, tmp_path / run, lambda: libvirt, print)  # type: ignore[arg-type] # no image
+        machines = machines_of(tmp_path / run, libvirt)
         assert machines._accelerator() is began  # nothing is booted for it
         return machines._accelerator(spec)
 
