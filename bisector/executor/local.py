@@ -20,11 +20,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bisector.config import KernelSettings, Settings
@@ -371,22 +370,21 @@ class AtOnce:
     count: int
     builder: str = ""
     _turn: SharedTurn = field(init=False)
+    _room: threading.Semaphore = field(init=False)
     _news: "queue.SimpleQueue[News | BaseException]" = field(default_factory=queue.SimpleQueue, init=False)
     _heard: deque[News | BaseException] = field(default_factory=deque, init=False)
-    _waiting: deque[Job] = field(default_factory=deque, init=False)
     _threads: dict[int, threading.Thread] = field(default_factory=dict, init=False)
     _needless: set[int] = field(default_factory=set, init=False)
     _of_builder: set[int] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self._turn = SharedTurn(self.local.own_turn)
+        self._room = threading.Semaphore(self.count)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._needless.update(self._threads)
         deadline = Deadline("the end of what is under way", _END_S)
         while alive := [thread for thread in self._threads.values() if thread.is_alive()]:
@@ -398,21 +396,18 @@ class AtOnce:
     @property
     def idle(self) -> tuple[str, ...]:
         """The name of this host if it may be given another job, and the builder's name if that has no job."""
-        free = (self._has_room, host_id()), (bool(self.builder) and not self._of_builder, self.builder)
+        has_room = len(self._threads.keys() - self._of_builder) < self.count
+        free = (has_room, host_id()), (bool(self.builder) and not self._of_builder, self.builder)
         return tuple(name for is_free, name in free if is_free)
 
-    @property
-    def _has_room(self) -> bool:
-        return len(self._threads.keys() - self._of_builder) < self.count
-
     def submit(self, job: Job, host: str = "") -> None:
-        """Begin a job, or queue it until another one has ended."""
-        if host and host == self.builder:
+        """Begin a job, which waits in its thread while as many others are under way as may be."""
+        if builds := host != "" and host == self.builder:
             self._of_builder.add(job.id)
-            self._start(job, host)
-        else:
-            self._waiting.append(job)
-            self._begin()
+        where = (host, nullcontext()) if builds else (host_id(), self._room)
+        thread = threading.Thread(target=self._do, args=(job, *where), name=f"job {job.id}", daemon=True)
+        self._threads[job.id] = thread
+        thread.start()
 
     def next(self) -> News:
         """Wait for the next news; an error in a job that is no :class:`BisectorError`, such as a bug, is raised."""
@@ -426,7 +421,6 @@ class AtOnce:
             self._threads.pop(news.id).join()
             self._needless.discard(news.id)
             self._of_builder.discard(news.id)
-            self._begin()
         return news
 
     def wait(self, within_s: float | None) -> bool:
@@ -440,27 +434,19 @@ class AtOnce:
 
     def cancel(self, id_: int) -> None:
         """Cancel a job; if it is under way, it ends when it next tells something."""
-        if id_ in self._threads or any(job.id == id_ for job in self._waiting):
+        if id_ in self._threads:
             self._needless.add(id_)
 
     def compilers(self) -> tuple[Compiler, ...]:
         """The compilers that the settings name, or all that are installed."""
         return self.local.compilers()
 
-    def _begin(self) -> None:
-        while self._waiting and self._has_room:
-            self._start(self._waiting.popleft(), host_id())
-
-    def _start(self, job: Job, host: str) -> None:
-        thread = threading.Thread(target=self._do, args=(job, host), name=f"job {job.id}", daemon=True)
-        self._threads[job.id] = thread
-        thread.start()
-
-    def _do(self, job: Job, host: str) -> None:
+    def _do(self, job: Job, host: str, room: AbstractContextManager[object]) -> None:
         bench = replace(self.local.bench, tell=partial(self._tell, job.id))
         local = LocalExecutor(bench, self._turn)
         try:
-            news = cancelled(job, host) if job.id in self._needless else ended(job, host, local.work)
+            with room:
+                news = cancelled(job, host) if job.id in self._needless else ended(job, host, local.work)
         except Interrupted:
             news = cancelled(job, host)
         except BaseException as error:  # noqa: BLE001 - next() raises it in the thread of the loop

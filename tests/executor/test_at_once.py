@@ -70,13 +70,7 @@ def test_two_jobs_are_under_way_in_one_turn(executor: tuple[AtOnce, threading.Ev
     assert all(isinstance(one, Finished) for one in ends(made, 2).values())
     assert locks.measurer() is None
     assert len(made.idle) == 1
-
-
-def test_without_a_job_nothing_is_waited_for(executor: tuple[AtOnce, threading.Event]) -> None:
-    made, _ = executor
-    assert made.wait(None)
-    with pytest.raises(ValueError, match="no job"):
-        made.next()
+    assert made.wait(None)  # without a job nothing is waited for
 
 
 def test_what_is_cancelled_ends_while_the_other_goes_on(executor: tuple[AtOnce, threading.Event]) -> None:

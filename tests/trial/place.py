@@ -6,15 +6,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from bisector.config import KernelSettings, options
+from bisector.config import options
 from bisector.core.events import Event, StageStarted
-from bisector.core.subject import Kernel, Setup
+from bisector.core.subject import Setup
 from bisector.core.trial import Stage, Trial
 from bisector.executor.local import LocalExecutor
 from bisector.trial.runner import Bench, TrialRequest
 from bisector.vm.image import GuestImage
 from bisector.vm.machine import ACCELERATOR, VirtualMachines
 from tests import examples, fakes
+from tests.executor.bench import Builder
 from tests.guest_answers import FIO, FIO_FILES, FIO_RUNS, STORAGE
 from tests.guestshell import Answer
 from tests.vm.fake_guest import FakeClock, FakeHypervisor, Script
@@ -34,25 +35,6 @@ SOUND |= STORAGE
 def sound_but(answers: dict[str, Answer]) -> Script:
     """A guest that answers these commands in another way, and the others as a sound one does."""
     return Script(answers | {key: answer for key, answer in SOUND.items() if key not in answers})
-
-
-@dataclass
-class Keeper:
-    """A builder that has every kernel already."""
-
-    kernel: Kernel
-
-    def default_compilers(self) -> tuple[object, ...]:
-        return (fakes.GCC,)
-
-    def using(self, compiler: object) -> "Keeper":
-        return self
-
-    def with_settings(self, settings: KernelSettings) -> "Keeper":
-        return self
-
-    def find(self, tree: str) -> Kernel:
-        return self.kernel
 
 
 @dataclass
@@ -90,7 +72,7 @@ class Place:
         request = replace(request, cell=replace(request.cell, setup=on or settings.setup))
         image = GuestImage(self.path / "root.img", self.path / "key", "ssh-ed25519 AAAA", "test")
         kernel = replace(examples.kernel(), config=self.path / "kernel.config")
-        builder, source = cast("Any", Keeper(kernel)), cast("Any", None)
+        builder, source = cast("Any", Builder(kernel, has_all=True)), cast("Any", None)
         hypervisor = self.hypervisor
         with VirtualMachines(
             settings, image, self.run_dir, lambda: hypervisor, print, log_in=hypervisor.log_in, clock=self.clock

@@ -56,6 +56,7 @@ def test_a_trial_says_what_its_figures_depend_on(place: Place) -> None:
         place.play(Script(SOUND)).qemu_version = qemu
         request = replace(REQUEST, measured_kernels={examples.kernel().content_sha256: "a" * 40})
         found = place.measure(REQUEST if ends is Stage.DONE else request).era
+        assert len(place.hypervisor.computers) == (ends is Stage.DONE)
         assert found is not None
         return found
 
@@ -141,6 +142,7 @@ def warm() -> Iterator[None]:
 
 @pytest.mark.usefixtures("warm")
 def test_a_layer_from_outside_has_its_trials(place: Place) -> None:
+    """Files are kept by all runs but the judged one, and that alone may stop early."""
     place.play(sound_but({"stat -L": Answer("fe:10\n"), "warm up": Answer(takes_s=7.0)}))
     trial = place.measure(replace(REQUEST, stop=RULE), given={"storage.stack": "warm(hdd)+ext4"})
     assert (trial.fault, [run.name for run in trial.runs]) == (None, ["cold", "tepid", "hot"])
@@ -154,14 +156,6 @@ def test_a_layer_from_outside_has_its_trials(place: Place) -> None:
     trial = place.measure(given={"storage.stack": "warm(hdd)+ext4"})
     assert trial.fault is not None
     assert (trial.fault.stage, trial.fault.reason) == (Stage.STORAGE, "warm: exit 1: warm: too cold")
-
-
-def test_files_of_the_first_run_are_kept_and_only_the_judged_run_may_stop_early(place: Place) -> None:
-    place.measure(replace(REQUEST, stop=RULE))
-    empty, full = (command for command in place.commands if FIO_RUNS in command)
-    assert ("DIRECTORY=/mnt/empty" in empty, "DIRECTORY=/mnt/full" in full) == (True, True)
-    assert ("/.kept" in empty, "/.kept" in full) == (True, False)
-    assert ("--status-interval" in empty, "--status-interval" in full) == (False, True)
 
 
 def test_a_request_can_have_settings_of_its_own(place: Place) -> None:
@@ -188,12 +182,6 @@ def test_every_run_of_a_trial_has_the_seed_of_its_request(place: Place, monkeypa
     monkeypatch.setattr(Fio, "run", run)
     place.measure(replace(REQUEST, seed=99))
     assert seeds == [99, 99]
-
-
-def test_no_guest_is_started_for_a_kernel_that_was_measured(place: Place) -> None:
-    trial = place.measure(replace(REQUEST, measured_kernels={examples.kernel().content_sha256: "8" * 40}))
-    assert (trial.same_kernel_as, trial.runs, trial.stage) == ("8" * 40, (), Stage.DONE)
-    assert place.hypervisor.computers == []
 
 
 @pytest.mark.parametrize(
@@ -269,29 +257,22 @@ def test_what_befalls_a_guest_under_way(place: Place, trouble: Trouble, where: s
     assert (trial.timings.total_s - runs * 43.0 > 60.0) is waits
 
 
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", ["", *WHERE])
 def test_an_hour_in_which_nobody_could_listen_is_no_fault(place: Place, where: str) -> None:
     """As on a paused host, or in a frozen cgroup; that the figures are worth less is for others to say."""
     answer = replace(RAN, trouble=Trouble.HOST_STANDS_STILL) if "/mnt" in where else None
-    place.play(sound_but({where: answer or Answer(takes_s=12.0, trouble=Trouble.HOST_STANDS_STILL)}))
+    script = sound_but({where: answer or Answer(takes_s=12.0, trouble=Trouble.HOST_STANDS_STILL)})
+    place.play(script if where else Script(SOUND, at_boot=(1.0, Trouble.HOST_STANDS_STILL)))
     trial = place.measure()
     assert (trial.fault, trial.stage, len(trial.runs)) == (None, Stage.DONE, 2)
 
 
-def test_an_hour_in_which_nobody_could_listen_to_a_guest_that_boots_is_no_fault(place: Place) -> None:
-    place.play(Script(SOUND, at_boot=(1.0, Trouble.HOST_STANDS_STILL)))
-    assert place.measure().fault is None
-
-
-def test_a_guest_that_hangs_before_its_first_sign_of_life(place: Place) -> None:
-    place.play(sound_but({"mkfs.ext4 -q": Answer(takes_s=5.0, trouble=Trouble.HANG)}))
-    ends(place, Stage.STORAGE, HANG, "the guest was ready, then nothing for 6")
-
-
-def test_a_hang_in_an_image_of_a_persons_own_is_seen_when_it_gives_no_sign_of_life(place: Place) -> None:
-    """Its console may be silent for long, and says nothing of being ready."""
-    place.play(replace(sound_but({"mkfs.ext4 -q": Answer(takes_s=5.0, trouble=Trouble.HANG)}), speaks=False))
-    ends(place, Stage.STORAGE, HANG, "the guest was ready, then nothing for 2", place.own_image())
+@pytest.mark.parametrize(("speaks", "silent_s"), [(True, 6), (False, 2)])
+def test_a_guest_that_hangs_before_its_first_sign_of_life(place: Place, speaks: bool, silent_s: int) -> None:
+    """A person's own image gives none: its console may be silent for long, and says nothing of being ready."""
+    place.play(replace(sound_but({"mkfs.ext4 -q": Answer(takes_s=5.0, trouble=Trouble.HANG)}), speaks=speaks))
+    given = NOTHING if speaks else place.own_image()
+    ends(place, Stage.STORAGE, HANG, f"the guest was ready, then nothing for {silent_s}", given)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ _LOST_AFTER_S = 180.0  # of silence in a command: guest.Bounds
 _COPY_S = 300.0
 _LATE_S = 1.0
 _STILL_S = 3600.0
+_PANIC = "Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000009"
+_OOPS = "[   12.000000] BUG: kernel NULL pointer dereference, address: 0000000000000010"
 _GNU, _NT_GNU_BUILD_ID = b"GNU\0", 3
 
 
@@ -166,18 +168,15 @@ class Computer:
         for link in self.links:
             link.broken = True
 
-    def _panic(self) -> None:
-        self.say("[   12.000000] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000009")
+    def _end_with(self, words: str) -> None:
+        self.say(f"[   12.000000] {words}")
         self._end(DomainEnd.GUEST)
 
     def _late_panic(self) -> None:
         self._break_connection()
         self.sshd = False
         self._due = []
-        self._at(self.up_s + _LATE_S, self._panic)
-
-    def _oops(self) -> None:
-        self.say("[   12.000000] BUG: kernel NULL pointer dereference, address: 0000000000000010")
+        self._at(self.up_s + _LATE_S, lambda: self._end_with(_PANIC))
 
     def _stall(self) -> None:
         for cpu_s in (26, 52):
@@ -187,16 +186,9 @@ class Computer:
     def _hang(self) -> None:
         self.alive = self.network = False
 
-    def _lose_network(self) -> None:
-        self.network = False
-
     def _break_connection(self) -> None:
         for link in self.links:
             link.broken = True
-
-    def _power_off(self) -> None:
-        self.say("[   12.000000] reboot: Power down")
-        self._end(DomainEnd.GUEST)
 
     def _pause(self) -> None:
         self.alive = self.network = False
@@ -209,15 +201,15 @@ class Computer:
 
     _TROUBLES: Mapping[Trouble, Callable[["Computer"], None]] = MappingProxyType(
         {
-            Trouble.PANIC: _panic,
+            Trouble.PANIC: lambda self: self._end_with(_PANIC),
             Trouble.LATE_PANIC: _late_panic,
-            Trouble.OOPS: _oops,
+            Trouble.OOPS: lambda self: self.say(_OOPS),
             Trouble.STALLS: _stall,
             Trouble.HANG: _hang,
             Trouble.STUCK: lambda self: None,
             Trouble.RESET: lambda self: self._end(DomainEnd.GUEST),
-            Trouble.POWER_OFF: _power_off,
-            Trouble.NETWORK_LOST: _lose_network,
+            Trouble.POWER_OFF: lambda self: self._end_with("reboot: Power down"),
+            Trouble.NETWORK_LOST: lambda self: setattr(self, "network", False),
             Trouble.CONNECTION_BROKEN: _break_connection,
             Trouble.QEMU_DIED: lambda self: self._end(DomainEnd.QEMU),
             Trouble.QEMU_KILLED: lambda self: self._end(DomainEnd.OUTSIDE),

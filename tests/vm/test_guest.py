@@ -169,7 +169,6 @@ def bounded(server: SshServer, keys: Path) -> Iterator[Guest]:
     [
         pytest.param(lambda path: path.symlink_to("/dev/zero"), "not a regular file", id="endless device"),
         pytest.param(os.mkfifo, "not a regular file", id="FIFO"),
-        pytest.param(lambda path: path.mkdir(), "not a regular file", id="directory"),
         pytest.param(lambda path: path.write_bytes(bytes(100_001)), "100,001 bytes, more than 100,000", id="large"),
     ],
 )
