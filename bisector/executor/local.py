@@ -132,7 +132,7 @@ class LocalExecutor:
         """
         run_dir, settings = self.bench.run_dir, request.settings or self.bench.settings
         again = request.again and not settings.machine.is_counted  # counted time is not affected by the host's load
-        with self._alone(TurnPurpose.MEASUREMENT, again=again), _as_attempt(run_dir):
+        with self._alone(TurnPurpose.MEASUREMENT, again=again):
             logs = trial_directory(run_dir, request.n, request.commit)
             try:
                 trial = run_trial(self.bench, request, logs)
@@ -151,8 +151,8 @@ class LocalExecutor:
         damaged: half an object that a power failure left is enough. A build that timed out is continued next time.
         """
         commit, through = request.commit, request.through
-        logs = self._logs("controls", f"{through}-{commit.short}")
-        with self._alone(TurnPurpose.MEASUREMENT), _as_attempt(self.bench.run_dir):
+        with self._alone(TurnPurpose.MEASUREMENT):
+            logs = self._logs("controls", f"{through}-{commit.short}")
             cell, anew = Cell(Subject(commit), self.bench.settings.setup), through is Stage.BUILD
             control = TrialRequest(0, cell, {}, request.compilers, anew=anew, through=through)
             fault = run_trial(self.bench, control, logs).fault
@@ -165,18 +165,25 @@ class LocalExecutor:
         subject, compiler = Subject(request.commit, fragment=request.fragment), request.compiler
         once_more = "once-more-" if request.measured is not None else ""
         command = re.sub(r"[^\w.+-]", "_", compiler.command)
-        logs = self._logs("compilers", f"{once_more}{command}-{subject.short}")
         built = TrialRequest(0, Cell(subject, self.bench.settings.setup), {}, (compiler,), settings=request.settings)
-        with self._alone(TurnPurpose.BUILD), _as_attempt(self.bench.run_dir):
+        with self._alone(TurnPurpose.BUILD):
+            logs = self._logs("compilers", f"{once_more}{command}-{subject.short}")
             if request.measured is not None:
                 return remake(self.bench, built, request.measured, logs)
             return try_build(self.bench, built, logs)
 
     @contextmanager
     def _alone(self, purpose: TurnPurpose, *, again: bool = False) -> Iterator[None]:
+        """Have a turn on this host; an error about our files in it becomes a failed attempt."""
         limits, turn = self.bench.settings.contention, partial(self.turn or self.own_turn, purpose)
         with quiet_turn(limits, turn, lambda: locks.measurer() is not None, self._note) if again else turn():
-            yield
+            try:
+                with our_files(self.bench.run_dir):
+                    yield
+            except AttemptFailed:
+                raise
+            except InfraError as error:
+                raise AttemptFailed(str(error), error.hint, Stage.CHECKOUT, host_id()) from error
 
     @contextmanager
     def own_turn(self, purpose: TurnPurpose) -> Iterator[None]:
@@ -191,22 +198,9 @@ class LocalExecutor:
     def _logs(self, what: str, name: str) -> Path:
         """An empty directory for logs of a control or build; earlier logs of the same name are removed."""
         logs = self.bench.run_dir / what / name
-        with _as_attempt(self.bench.run_dir):
-            shutil.rmtree(logs, ignore_errors=True)
-            logs.mkdir(parents=True)
+        shutil.rmtree(logs, ignore_errors=True)
+        logs.mkdir(parents=True)
         return logs
-
-
-@contextmanager
-def _as_attempt(run_dir: Path) -> Iterator[None]:
-    """Turn errors about files of a trial into a failed attempt."""
-    try:
-        with our_files(run_dir):
-            yield
-    except AttemptFailed:
-        raise
-    except InfraError as error:
-        raise AttemptFailed(str(error), error.hint, Stage.CHECKOUT, host_id()) from error
 
 
 def kernel_builder(settings: KernelSettings) -> KernelBuilder:

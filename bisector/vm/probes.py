@@ -36,7 +36,6 @@ from bisector.vm.accelerator import (
     room_for_counted,
     uses_own_image_or_disk,
 )
-from bisector.vm.base import Hypervisor
 from bisector.vm.definition import (
     DiskSpec,
     DomainSpec,
@@ -103,7 +102,14 @@ def qemu(machine: MachineSettings, scratch: Path) -> Finding:
 
 
 def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
-    """Whether QEMU can use the files of a run; raises :class:`UserError` with its message if not."""
+    """Whether QEMU can use the files of a run; raises :class:`UserError` with the message of libvirt or QEMU if not.
+
+    A guest is started with a kernel in the cache and a disk in the run directory, or in existing directories above. A
+    counted guest has memory in files of both, and pipes instead of the disk, which libvirt does not know about.
+
+    Whether a daemon's QEMU may open a file depends on users, on AppArmor or SELinux, and on mounts that refuse root.
+    All of these show when a guest starts. Spending a minute on that pays off before an hour of compiling.
+    """
     row = "libvirt's reach"
     if machine.connect == EMBEDDED:
         return Finding(row, Grade.INFO, "not checked: QEMU is started by this process, and opens files as this user")
@@ -111,56 +117,35 @@ def reach(machine: MachineSettings, scratch: Path, run_dir: Path) -> Finding:
         opened = _opened(machine, scratch)
     except UserError:
         return Finding(row, Grade.INFO, "libvirt does not answer, so it is not known which files it can use")
-    with opened as hypervisor:
-        places = files.nearest(run_dir), files.nearest(resources.cache_home())
-        check_reach(hypervisor, *places, counted=machine.is_counted)
-    return Finding(row, Grade.OK, "its QEMU starts with files of the run directory and of the cache")
-
-
-def check_reach(hypervisor: Hypervisor, run_dir: Path, cache: Path, *, counted: bool = False) -> None:
-    """Have QEMU use a kernel in ``cache`` and a disk in ``run_dir``, which are existing directories.
-
-    A ``counted`` guest has memory in files of both and pipes instead of the disk, which libvirt does not know about.
-
-    Whether a daemon's QEMU may open a file depends on users, on AppArmor or SELinux, and on mounts that refuse root.
-    All of these show when a guest starts. Spending a minute on that pays off before an hour of compiling.
-
-    Raises :class:`UserError` with the message of libvirt or QEMU.
-    """
-    with ExitStack() as stack:
-        there, here = (stack.enter_context(files.scratch("reach", place)) for place in (cache, run_dir))
+    run_dir, cache = files.nearest(run_dir), files.nearest(resources.cache_home())
+    with opened as hypervisor, files.scratch("reach", cache) as there, files.scratch("reach", run_dir) as here:
         kernel, disk = there / "kernel", here / "disk.img"
         kernel.write_bytes(bytes(_REACH_KERNEL_BYTES))
         disk.write_bytes(bytes(_REACH_DISK_BYTES))
-        spec = DomainSpec(
+        spec = replace(
+            _spec(kernel, here),
             name=f"{domain_prefix(run_dir)}reach",
-            kernel=kernel,
-            console=here / "console",
-            ssh_port=free_port(),
-            accelerator=Accelerator.TCG,
             disks=(DiskSpec("disk", disk, direct=False),),
             vcpus=1,
             memory_bytes=_REACH_MEMORY_BYTES,
             run_as=hypervisor.run_as,
         )
-        if counted:
-            made = stack.enter_context(wire(here))
-            root = there / "root"
-            root.write_bytes(bytes(_REACH_DISK_BYTES))
-            spec = replace(
-                spec,
-                disks=(),
-                root_base=root,
-                counted=InstructionClock(0, made.memory, made.bells, min(os.sched_getaffinity(0))),
-            )
-        try:
-            hypervisor.start(spec).destroy()
-        except InfraError as error:
-            raise UserError(
-                f"libvirt's QEMU cannot work with files in {run_dir} and {cache}: {error}",
-                "is it denied by AppArmor or SELinux (dmesg | grep -i denied)? name places that it may use: --run-dir "
-                f"DIRECTORY and XDG_CACHE_HOME=DIRECTORY; or do without the daemon: --connect {EMBEDDED}",
-            ) from error
+        with ExitStack() as stack:
+            if machine.is_counted:
+                made = stack.enter_context(wire(here))
+                root = there / "root"
+                root.write_bytes(bytes(_REACH_DISK_BYTES))
+                clock = InstructionClock(0, made.memory, made.bells, min(os.sched_getaffinity(0)))
+                spec = replace(spec, disks=(), root_base=root, counted=clock)
+            try:
+                hypervisor.start(spec).destroy()
+            except InfraError as error:
+                raise UserError(
+                    f"libvirt's QEMU cannot work with files in {run_dir} and {cache}: {error}",
+                    "is it denied by AppArmor or SELinux (dmesg | grep -i denied)? name places that it may use: "
+                    f"--run-dir DIRECTORY and XDG_CACHE_HOME=DIRECTORY; or do without the daemon: --connect {EMBEDDED}",
+                ) from error
+    return Finding(row, Grade.OK, "its QEMU starts with files of the run directory and of the cache")
 
 
 def qemu_img() -> Finding:
