@@ -101,13 +101,17 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return on_worker
 
 
-def test_a_sound_kernel_has_the_figures_of_each_run(make: Make) -> None:
-    trial = fakes.measured(make(NOTHING), TrialRequest(1, examples.cell(COMMIT), {}))
-    assert (trial.commit, trial.stage, trial.fault, trial.same_kernel_as) == (COMMIT, Stage.DONE, None, None)
-    assert [run.name for run in trial.runs] == ["empty", "full"]
+REVERTED = examples.cell(COMMIT, Kind.REVERTED, "8" * 40)
+RUNS = {examples.cell(COMMIT): ["empty", "full"], REVERTED: ["empty", "full"]}
+RUNS |= {Cell(Subject(COMMIT), examples.alone(disk)): [disk] for disk in DISKS}
+
+
+@pytest.mark.parametrize("cell", RUNS, ids=["commit", "reverted", *DISKS])
+def test_a_sound_kernel_has_the_figures_of_each_run_of_the_cell_that_was_asked_for(make: Make, cell: Cell) -> None:
+    trial = fakes.measured(make(NOTHING), TrialRequest(1, cell, {}))
+    assert (trial.cell, trial.stage, trial.fault, trial.same_kernel_as) == (cell, Stage.DONE, None, None)
+    assert [run.name for run in trial.runs] == RUNS[cell]
     assert all(run.jobs and run.stopped_early is None for run in trial.runs)
-    assert trial.kernel is not None
-    assert trial.kernel.content_sha256 == CONTENT
 
 
 def test_only_the_run_that_counts_ends_early(make: Make) -> None:
@@ -116,26 +120,13 @@ def test_only_the_run_that_counts_ends_early(make: Make) -> None:
 
 
 def test_a_fault_of_the_kernel_is_a_fact(make: Make) -> None:
-    trial = fakes.measured(make(Bad(fault=fakes.PANIC)), TrialRequest(1, examples.cell(COMMIT), {}))
-    assert (trial.fault, trial.stage, trial.runs) == (fakes.PANIC, fakes.PANIC.stage, ())
+    trial = fakes.measured(make(Bad(fault=fakes.PANIC)), TrialRequest(1, REVERTED, {}))
+    assert (trial.cell, trial.fault, trial.stage, trial.runs) == (REVERTED, fakes.PANIC, fakes.PANIC.stage, ())
 
 
 def test_a_kernel_that_was_measured_is_not_measured_again(make: Make) -> None:
     trial = fakes.measured(make(NOTHING), TrialRequest(1, examples.cell(COMMIT), {CONTENT: "8" * 40}))
     assert (trial.same_kernel_as, trial.runs, trial.fault, trial.stage) == ("8" * 40, (), None, Stage.DONE)
-
-
-@pytest.mark.parametrize("disk", DISKS)
-def test_a_disk_alone_has_one_run_of_its_name(make: Make, disk: str) -> None:
-    cell = Cell(Subject(COMMIT), examples.alone(disk))
-    trial = fakes.measured(make(NOTHING), TrialRequest(1, cell, {}))
-    assert (trial.cell, [run.name for run in trial.runs]) == (cell, [disk])
-
-
-def test_a_trial_is_of_the_cell_that_was_asked_for(make: Make) -> None:
-    cell = examples.cell(COMMIT, Kind.REVERTED, "8" * 40)
-    assert fakes.measured(make(NOTHING), TrialRequest(1, cell, {})).cell == cell
-    assert fakes.measured(make(Bad(fault=fakes.PANIC)), TrialRequest(1, cell, {})).cell == cell
 
 
 def test_a_build_is_tried_with_each_compiler(make: Make) -> None:
@@ -162,16 +153,11 @@ def news_of(executor: Executor) -> Finished | Failed:
     return news
 
 
-def test_nothing_comes_of_nothing(make: Make) -> None:
-    executor = make(NOTHING)
-    assert len(executor.idle) == 1
-    with pytest.raises(ValueError, match="no job"):
-        executor.next()
-
-
 def test_each_job_ends_once_under_its_number_and_the_host_is_idle_again(make: Make) -> None:
     executor = make(NOTHING)
     (host,) = executor.idle
+    with pytest.raises(ValueError, match="no job"):
+        executor.next()
     for id_, request in ((4, TrialRequest(1, examples.cell(COMMIT), {})), (9, BuildRequest(COMMIT, fakes.GCC))):
         executor.submit(Job(id_, request))
         assert len(executor.idle) == 0

@@ -1,6 +1,6 @@
 """KVM or emulation: what is decided when, and that the decision holds on this host."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,40 +14,11 @@ from bisector.vm import accelerator, probes
 from bisector.vm.accelerator import choose_accelerator
 from bisector.vm.definition import DomainSpec
 from bisector.vm.driver import LibvirtHypervisor, open_hypervisor
+from tests.vm.conftest import Boots
 from tests.vm.domains import Offering, spec_of
 from tests.vm.tiny_kernel import End, tiny_kernel
 
-
-class Boots:
-    """Which accelerators the probe kernel boots under, and what was tried."""
-
-    def __init__(self, *good: Accelerator) -> None:
-        self.good = good
-        self.tried: list[Accelerator] = []
-
-    def __call__(
-        self, _hypervisor: LibvirtHypervisor, _spec: DomainSpec, accelerator: Accelerator, _deadline_s: float
-    ) -> bool:
-        self.tried.append(accelerator)
-        return accelerator in self.good
-
-
 KVM, TCG = Accelerator.KVM, Accelerator.TCG
-Mocked = Callable[..., Boots]
-
-
-@pytest.fixture
-def mocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mocked:
-    """Puts :class:`Boots` in the place of real ones; the distribution has no kernel that this user may read."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(accelerator, "_BOOT", tmp_path / "boot")
-
-    def put(*good: Accelerator) -> Boots:
-        boots = Boots(*good)
-        monkeypatch.setattr(accelerator, "_boots", boots)
-        return boots
-
-    return put
 
 
 @pytest.fixture
@@ -68,16 +39,16 @@ def test_auto_asks_until_it_knows(
     chosen: Accelerator | None,
     tried: list[Accelerator],
     spec: DomainSpec,
-    mocked: Mocked,
+    boots: Boots,
 ) -> None:
-    boots = mocked(*good)
+    booted = boots(*good)
     for _ in range(2):
         assert choose_accelerator(Accelerator.AUTO, Offering(), spec) is chosen
-    assert boots.tried == tried
+    assert booted == [(spec.kernel, one) for one in tried]
     assert [*accelerator.recall().values()] == ([chosen] if chosen else [])
 
 
-@pytest.mark.usefixtures("mocked")
+@pytest.mark.usefixtures("boots")
 def test_a_kernel_that_is_mute_under_kvm_is_no_judge_where_the_distribution_has_one(
     spec: DomainSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,14 +79,14 @@ def test_that_libvirt_cannot_be_asked_is_no_answer() -> None:
         hypervisor.offers(KVM)
 
 
-def test_without_kvm_nothing_is_booted(spec: DomainSpec, mocked: Mocked) -> None:
-    boots = mocked()
+def test_without_kvm_nothing_is_booted(spec: DomainSpec, boots: Boots) -> None:
+    booted = boots()
     assert choose_accelerator(Accelerator.AUTO, Offering(kvm=False), spec) is TCG
     assert choose_accelerator(TCG, Offering(), spec) is TCG
     assert choose_accelerator(KVM, Offering(), spec) is KVM
     with pytest.raises(UserError, match="KVM"):
         choose_accelerator(KVM, Offering(kvm=False), spec)
-    assert boots.tried == []
+    assert booted == []
 
 
 @pytest.mark.parametrize(
@@ -133,13 +104,13 @@ def test_before_there_is_a_kernel_only_a_kvm_that_runs_nothing_is_known(
     good: tuple[Accelerator, ...],
     found: Accelerator | None,
     tried: list[Accelerator],
-    mocked: Mocked,
+    boots: Boots,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probes, "open_hypervisor", lambda *_: Offering(kvm))
-    boots = mocked(*good)
+    booted = boots(*good)
     assert probes.try_kvm(options.load().settings.machine) is found
-    assert boots.tried == tried
+    assert [one for _, one in booted] == tried
     assert list(accelerator.recall().values()) == ([TCG] if kvm and found else [])
 
 

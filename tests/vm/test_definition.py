@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -47,22 +48,30 @@ def disks(spec: DomainSpec = SPEC) -> dict[str | None, ET.Element]:
     return {disk.findtext("serial"): disk for disk in tree(spec).iter("disk")}
 
 
+def at(element: ET.Element, path: str) -> dict[str, str]:
+    """The attributes of what is there."""
+    found = element.find(path)
+    assert found is not None, path
+    return found.attrib
+
+
+def arguments(spec: DomainSpec = SPEC) -> list[str]:
+    """QEMU's own."""
+    return [str(argument.get("value")) for argument in tree(spec).iter(f"{QEMU}arg")]
+
+
 def test_root_is_the_first_disk_and_its_base_keeps_its_owner() -> None:
     root = disks()["root"]
-    driver, target = root.find("driver"), root.find("target")
-    assert driver is not None
-    assert target is not None
-    assert (driver.get("type"), driver.get("cache"), target.get("dev")) == ("qcow2", "unsafe", "vda")
-    label = root.find("backingStore/source/seclabel")
-    assert label is not None
-    assert label.get("relabel") == "no"
+    driver = at(root, "driver")
+    assert (driver["type"], driver["cache"], at(root, "target")["dev"]) == ("qcow2", "unsafe", "vda")
+    assert at(root, "backingStore/source/seclabel")["relabel"] == "no"
 
 
 def test_qemu_under_a_daemon_is_who_we_are() -> None:
     assert tree().find("seclabel") is None
-    label = tree(replace(SPEC, run_as=(1000, 107))).find("seclabel")
-    assert label is not None
-    assert (label.get("model"), label.get("relabel"), label.findtext("label")) == ("dac", "yes", "+1000:+107")
+    by_a_daemon = tree(replace(SPEC, run_as=(1000, 107)))
+    assert at(by_a_daemon, "seclabel") == {"type": "static", "model": "dac", "relabel": "yes"}
+    assert by_a_daemon.findtext("seclabel/label") == "+1000:+107"
 
 
 def test_modules_are_the_last_disk_and_read_only() -> None:
@@ -70,11 +79,8 @@ def test_modules_are_the_last_disk_and_read_only() -> None:
     assert list(found) == ["root", "ssd", "hdd", "nas", "modules"]
     disk = found["modules"]
     assert disk.find("readonly") is not None
-    source, target = disk.find("source"), disk.find("target")
-    assert source is not None
-    assert target is not None
-    assert (source.get("file"), target.get("dev")) == ("/c/k/modules.ext4", "vde")
-    assert source.find("seclabel") is None, "libvirt has no such labels where it is not privileged"
+    assert (at(disk, "source")["file"], at(disk, "target")["dev"]) == ("/c/k/modules.ext4", "vde")
+    assert disk.find("source/seclabel") is None, "libvirt has no such labels where it is not privileged"
     by_a_daemon = disks(replace(SPEC, modules=Path("/c/k/modules.ext4"), run_as=(1000, 107)))["modules"]
     assert by_a_daemon.find("source/seclabel[@relabel='no']") is not None, "the kept file keeps its owner"
     assert all(other.find("readonly") is None for name, other in found.items() if name != "modules")
@@ -87,17 +93,15 @@ def test_a_disk_on_another_bus_has_a_controller_and_all_else(bus: Bus, target: s
     late = replace(SPEC.disks[1], bus=bus, blocks=BlockSizes(512, 4096))
     spec = replace(SPEC, disks=(SPEC.disks[0], late, SPEC.disks[2]))
     disk = disks(spec)["hdd"]
-    assert disk.find("target").attrib == {"dev": target, "bus": bus.value}  # type: ignore[union-attr] # it is there
+    assert at(disk, "target") == {"dev": target, "bus": bus.value}
     assert disk.findtext("iotune/total_iops_sec") == "1000"
-    assert disk.find("driver").get("rerror_policy") == "stop"  # type: ignore[union-attr] # it is there, too
-    address = disk.find("address")
+    assert at(disk, "driver")["rerror_policy"] == "stop"
     controllers = tree(spec).findall(f"devices/controller[@type='{bus}']")
     if model == "":
-        assert (address, controllers) == (None, [])
+        assert (disk.find("address"), controllers) == (None, [])
         return
-    assert address is not None
     (controller,) = controllers
-    assert (controller.get("index"), controller.get("model")) == (address.get("controller"), model)
+    assert (controller.get("index"), controller.get("model")) == (at(disk, "address")["controller"], model)
     assert controller.get("index") == "0"
     several = replace(spec, disks=(late, *(replace(one, bus=bus) for one in SPEC.disks)))
     found = [one.get("index") for one in tree(several).findall(f"devices/controller[@type='{bus}']")]
@@ -110,8 +114,8 @@ def test_a_disk_on_nvme_is_told_to_qemu_itself() -> None:
     spec = replace(SPEC, disks=(SPEC.disks[0], late, SPEC.disks[2]))
     assert "hdd" not in disks(spec)
     assert [target.get("dev") for target in tree(spec).iterfind("devices/disk/target")] == ["vda", "vdb", "vdc"]
-    arguments = [str(argument.get("value")) for argument in tree(spec).iter(f"{QEMU}arg")][4:]
-    raw, limited = (json.loads(arguments[at + 1]) for at, word in enumerate(arguments) if word == "-blockdev")
+    words = arguments(spec)
+    raw, limited = (json.loads(after) for word, after in pairwise(words) if word == "-blockdev")
     assert raw["file"] == {
         "driver": "host_device",
         "filename": "/dev/vg/hdd",
@@ -120,18 +124,17 @@ def test_a_disk_on_nvme_is_told_to_qemu_itself() -> None:
         "discard": "unmap",
     }
     assert (raw["offset"], raw["size"], limited["file"]) == (1 << 20, 64 << 20, raw["node-name"])
-    assert "throttle-group,id=nvme0-limit,x-iops-total=1000" in arguments
+    assert "throttle-group,id=nvme0-limit,x-iops-total=1000" in words
     sizes = "logical_block_size=512,physical_block_size=4096"
-    assert arguments[-1] == f"nvme,id=nvme0,bus=pci.0,addr=0x11,serial=hdd,drive={limited['node-name']},{sizes}"
+    assert words[-1] == f"nvme,id=nvme0,bus=pci.0,addr=0x11,serial=hdd,drive={limited['node-name']},{sizes}"
     served = DiskSpec("ssd", Path("/s/socket"), SourceKind.NETWORK, bus=Bus.NVME)
-    words = [str(argument.get("value")) for argument in tree(replace(SPEC, disks=(served,))).iter(f"{QEMU}arg")][4:]
-    assert json.loads(words[1])["file"]["server"] == {"type": "unix", "path": "/s/socket"}
+    words = arguments(replace(SPEC, disks=(served,)))
+    assert json.loads(words[words.index("-blockdev") + 1])["file"]["server"] == {"type": "unix", "path": "/s/socket"}
     assert words[-1] == "nvme,id=nvme0,bus=pci.0,addr=0x11,serial=ssd,drive=nvme0"
 
 
 def test_network_goes_in_by_one_port_and_never_out() -> None:
-    arguments = [str(argument.get("value")) for argument in tree().iter(f"{QEMU}arg")]
-    assert " ".join(arguments) == (
+    assert " ".join(arguments()) == (
         "-netdev user,id=ssh,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:2222-:22"
         " -device virtio-net-pci,netdev=ssh,bus=pci.0,addr=0x10,romfile="
     )
@@ -147,7 +150,7 @@ def test_a_guest_whose_instructions_are_counted_has_nothing_from_outside(tmp_pat
     domain = tree(spec)
     assert domain.find("vcpu[@cpuset='5']") is not None
     assert tree(SPEC).find("vcpu[@cpuset]") is None
-    said = " ".join(str(argument.get("value")) for argument in domain.iter(f"{QEMU}arg"))
+    said = " ".join(arguments(spec))
     assert said.startswith("-icount shift=3,sleep=off,rr=record,rrfile=/dev/null -rtc base=2024-01-01,clock=vm -uuid ")
     for part in (
         f"-chardev file,id=bell0,path={tmp_path}/a,,b -device isa-debugcon,iobase=0x5e8,",
@@ -170,8 +173,8 @@ def test_a_disk_of_a_server_on_this_host() -> None:
     spec = DiskSpec("hdd", Path("/tmp/x/socket"), SourceKind.NETWORK, iops_limit=7)
     disk = disks(replace(SPEC, disks=(spec,)))["hdd"]
     assert disk.get("type") == "network"
-    assert disk.find("source").attrib == {"protocol": "nbd"}  # type: ignore[union-attr] # it is there
-    assert disk.find("source/host").attrib == {"transport": "unix", "socket": "/tmp/x/socket"}  # type: ignore[union-attr] # as is this
-    driver = disk.find("driver").attrib  # type: ignore[union-attr] # and this
+    assert at(disk, "source") == {"protocol": "nbd"}
+    assert at(disk, "source/host") == {"transport": "unix", "socket": "/tmp/x/socket"}
+    driver = at(disk, "driver")
     assert (driver["cache"], driver["rerror_policy"], "io" in driver) == ("none", "stop", False)
     assert disk.findtext("iotune/total_iops_sec") == "7"

@@ -52,8 +52,7 @@ def test_sectors_that_a_bus_does_not_have(
 
 
 def test_a_disk_that_cannot_be_made(tmp_path: Path) -> None:
-    gone = DiskSettings(None, SIZE_BYTES, 0, 0)
-    with pytest.raises(InfraError, match="cannot make the hdd disk"), attached("hdd", gone, tmp_path / "x", "x-"):
+    with pytest.raises(InfraError, match="cannot make the hdd disk"), attached("hdd", UNUSED, tmp_path / "x", "x-"):
         pytest.fail("it was made")
 
 
@@ -84,22 +83,19 @@ def test_a_file_has_the_block_sizes_of_its_disk(tmp_path: Path, monkeypatch: pyt
     for which, size in (("logical", 512), ("physical", 4096)):
         (queue / f"{which}_block_size").write_text(f"{size}\n")
     monkeypatch.setattr("bisector.host.disks._SYS", tmp_path / "sys")
-    with attached("hdd", DiskSettings(None, SIZE_BYTES, 0, 0), tmp_path, "x-") as disk:
+    with attached("hdd", UNUSED, tmp_path, "x-") as disk:
         assert disk.blocks == BlockSizes(512, 4096)
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    for name in ("one.img", "other.img"):
-        with (directory / name).open("wb") as made:
-            made.truncate(64 << 20)
-        yield directory / name
 
 
 def test_qemu_gets_the_device_that_was_claimed(tmp_path: Path) -> None:
     """The link of the settings leads to another device by the time that QEMU follows it."""
     link, chosen = tmp_path / "by-id", DiskSettings(str(tmp_path / "by-id"), 0, 0, 0)
+    files = [tmp_path / "one.img", tmp_path / "other.img"]
     with ExitStack() as stack:
-        device, other = (stack.enter_context(loop_device(file)) for file in _files(tmp_path))
+        for file in files:
+            file.touch()
+            os.truncate(file, 64 << 20)
+        device, other = (stack.enter_context(loop_device(file)) for file in files)
         link.symlink_to(device)
         named = (disk_name(device.stat().st_rdev),)
         spec = stack.enter_context(attached("hdd", chosen, tmp_path, "x-", overwrite=named))

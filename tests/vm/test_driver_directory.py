@@ -31,11 +31,6 @@ def test_daemon_out_of_reach(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr() == ("", "")
 
 
-def private(path: Path) -> Path:
-    path.mkdir(mode=0o700)
-    return path
-
-
 def made(root: Path) -> Path:
     make_private(directory := directory_of(root))
     return directory
@@ -114,7 +109,8 @@ def test_a_directory_is_held_though_somebody_looks_at_it_in_that_moment(tmp_path
 @pytest.mark.parametrize("strange", ["its name", "its place", "its mode", "its marker"])
 def test_what_is_not_the_drivers_is_not_removed(tmp_path: Path, place_of_drivers: Path, strange: str) -> None:
     name = "letters" if strange == "its name" else f"bisector-{os.getuid()}-0123456789"
-    directory = private((tmp_path if strange == "its place" else place_of_drivers) / name)
+    directory = (tmp_path if strange == "its place" else place_of_drivers) / name
+    directory.mkdir(mode=0o700)
     (directory / "canary").touch()
     if strange != "its marker":
         (directory / "bisector-libvirt").touch()

@@ -18,6 +18,7 @@ from bisector.vm.console import Watch
 from bisector.vm.machine import VirtualMachine, VirtualMachines
 from tests import examples
 from tests.guestshell import Answer, FakeShell
+from tests.vm.conftest import Boots
 from tests.vm.domains import Offering, spec_of
 from tests.vm.tiny_kernel import End
 
@@ -123,13 +124,10 @@ KVM, TCG = Accelerator.KVM, Accelerator.TCG
 
 
 def test_a_run_that_began_under_kvm_measures_nothing_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, boots: Boots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a moment in which libvirt says nothing, nor a kernel that is mute under KVM, decides of it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(accelerator, "_BOOT", tmp_path / "boot")
-    good = [KVM, TCG]
-    monkeypatch.setattr(accelerator, "_boots", lambda _hypervisor, _spec, tried, _within_s: tried in good)
+    boots(KVM, TCG)
     spec, libvirt = spec_of(tmp_path, End.SLEEP), Offering()
 
     def process(began: Accelerator | None, run: str = "run") -> Accelerator | None:
@@ -140,7 +138,7 @@ def test_a_run_that_began_under_kvm_measures_nothing_without_it(
 
     assert process(None) is KVM
     monkeypatch.setattr(accelerator, "_key", lambda _: "after the next boot")
-    good.remove(KVM)
+    boots(TCG)
     assert process(KVM) is KVM
     assert process(None, "another run") is TCG
     for libvirt.kvm, why in ((False, "libvirt does not offer that any more"), ("no answer", "no answer")):

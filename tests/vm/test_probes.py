@@ -14,17 +14,14 @@ from bisector.core.shell import CommandResult
 from bisector.host import process
 from bisector.host.load import host_facts
 from bisector.vm import accelerator, driver, probes
-from bisector.vm.definition import DomainSpec
-from bisector.vm.driver import LibvirtHypervisor
+from tests.vm.conftest import Boots
 from tests.vm.domains import Offering
 
 KVM, TCG = Accelerator.KVM, Accelerator.TCG
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineSettings:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(accelerator, "_BOOT", tmp_path / "boot")
+def machine(tmp_path: Path, boots: Boots) -> MachineSettings:
     return options.load(directory=tmp_path).settings.machine
 
 
@@ -124,7 +121,7 @@ def test_whom_a_guest_runs_as_is_told(
 def test_what_was_never_tried_is_tried_once_and_said(
     *,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    boots: Boots,
     machine: MachineSettings,
     offered: Offered,
     good: tuple[Accelerator, ...],
@@ -132,19 +129,13 @@ def test_what_was_never_tried_is_tried_once_and_said(
     words: str,
 ) -> None:
     offered(True)
-    booted: list[Path] = []
-
-    def boots(_: LibvirtHypervisor, spec: DomainSpec, wanted: Accelerator, __: float) -> bool:
-        booted.append(spec.kernel)
-        return wanted in good
-
-    monkeypatch.setattr(accelerator, "_boots", boots)
+    booted = boots(*good)
     (tmp_path / "boot").mkdir()
     (tmp_path / "boot/vmlinuz-6.1").write_text("")
     notes: list[str] = []
     row = probes.accelerator(machine, tmp_path, None, notes.append)
     assert (row.state, words in row.what) == (state, True)
-    assert set(booted) == {tmp_path / "boot/vmlinuz-6.1"}
+    assert {kernel for kernel, _ in booted} == {tmp_path / "boot/vmlinuz-6.1"}
     assert len(notes) == 1
     if good:
         assert probes.accelerator(machine, tmp_path, None, note) == row
