@@ -103,11 +103,9 @@ class Executor(Protocol):
     @property
     def idle(self) -> tuple[str, ...]:
         """The names of the hosts that may be given a job."""
-        ...
 
     def submit(self, job: Job, host: str = "") -> None:
         """Take a job, which is on record already, for ``host`` or, if that is empty, for any host."""
-        ...
 
     def next(self) -> News:
         """Wait for the next news of any submitted job; raises ``ValueError`` if there is no job.
@@ -115,28 +113,24 @@ class Executor(Protocol):
         The last news of a job is that it has finished or failed. An executor that runs jobs in this process may tell
         their progress to its listener instead.
         """
-        ...
 
     def wait(self, within_s: float | None) -> bool:
         """Wait until there are news (returns True), another host becomes idle, or ``within_s`` seconds have passed.
 
         If :meth:`next` runs the jobs, only the time is waited for. Raises ``InfraError`` if no host appears for long.
         """
-        ...
 
     def cancel(self, id_: int) -> None:
         """End a job whose result is no longer needed; it fails by :class:`bisector.core.trial.AttemptCancelled`.
 
         A job that is just ending may have other last news; a job that has ended has no further news.
         """
-        ...
 
     def compilers(self) -> tuple[Compiler, ...]:
         """The compilers that the settings name, or all that are installed, the preferred one first.
 
         Raises ``UserError`` if a named compiler is missing.
         """
-        ...
 
 
 def ended(job: Job, host: str, work: Callable[[Request], Result]) -> Finished | Failed:

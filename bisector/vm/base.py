@@ -111,14 +111,6 @@ class GuestNonsense(GuestError):
     """The guest runs, but sends what no sound guest does: too much output, or no valid answer to a request."""
 
 
-class GuestLink(Shell, Protocol):
-    """A root shell that is connected to one guest; it is never reconnected."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Limits on the output of one command (both streams together), and on the size of one file.
@@ -163,11 +155,11 @@ class StreamedText:
         return "".join(self._all)
 
 
-class CommandLink(ABC):
-    """Implements :class:`GuestLink` by commands alone, within ``bounds``.
+class GuestLink(ABC):
+    """A root shell that is connected to one guest, and is never reconnected; it works by commands alone.
 
-    Every method raises :class:`GuestLost` or :class:`GuestTimeout` if the guest does not answer, and
-    :class:`GuestNonsense` if it sends more than the bounds allow.
+    ``bounds`` limit what the guest may send. Every method raises :class:`GuestLost` or :class:`GuestTimeout` if the
+    guest does not answer, and :class:`GuestNonsense` if it sends more than the bounds allow.
     """
 
     def __init__(self, bounds: Bounds, clock: Clock) -> None:

@@ -19,7 +19,7 @@ from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from paramiko.pkey import UnknownKeyType
 
 from bisector.core.deadline import AttentiveClock, Deadline
-from bisector.vm.base import DEFAULT_BOUNDS, Bounds, CommandLink, GuestLost, GuestRefused, GuestTimeout, StreamedText
+from bisector.vm.base import DEFAULT_BOUNDS, Bounds, GuestLink, GuestLost, GuestRefused, GuestTimeout, StreamedText
 from bisector.vm.image import GuestImage
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
 
-class Guest(CommandLink):
+class Guest(GuestLink):
     """A connection to a guest; implements :class:`bisector.core.shell.Shell`.
 
     ``watch`` is called about five times a second during each wait for the guest; an exception of it (a

@@ -18,7 +18,7 @@ from pathlib import Path
 from bisector.core.deadline import AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError
 from bisector.host.files import our_files
-from bisector.vm.base import DEFAULT_BOUNDS, Bounds, CommandLink, GuestLost, GuestNonsense, GuestTimeout, StreamedText
+from bisector.vm.base import DEFAULT_BOUNDS, Bounds, GuestLink, GuestLost, GuestNonsense, GuestTimeout, StreamedText
 
 BOX_BYTES = 160 << 20
 _HALF = BOX_BYTES // 2
@@ -121,7 +121,7 @@ def _drain(pipe: int) -> None:
             os.read(pipe, _PIPE_BYTES)
 
 
-class Mailbox(CommandLink):
+class Mailbox(GuestLink):
     """The shell of a guest that has sent its first message.
 
     ``watch`` is called about five times a second while the guest runs, and ends the wait by raising. While a line of

@@ -24,7 +24,7 @@ from bisector.config import Accelerator
 from bisector.core.deadline import AttentiveClock, Deadline
 from bisector.core.errors import InfraError
 from bisector.vm import machine
-from bisector.vm.base import DEFAULT_BOUNDS, CommandLink, GuestCopyFailed, GuestLost, GuestRefused, GuestTimeout
+from bisector.vm.base import DEFAULT_BOUNDS, GuestCopyFailed, GuestLink, GuestLost, GuestRefused, GuestTimeout
 from bisector.vm.console import ALIVE_LINE, READY_LINE
 from bisector.vm.definition import DomainSpec, SourceKind
 from bisector.vm.driver import DomainEnd, LibvirtDomain
@@ -231,7 +231,7 @@ class Computer:
         self._end(self.ending or DomainEnd.OUTSIDE)
 
 
-class FakeLink(CommandLink):
+class FakeLink(GuestLink):
     """A :class:`bisector.vm.base.GuestLink` to a computer; its files are those below a directory here."""
 
     def __init__(self, computer: Computer, watch: Callable[[], None]) -> None:
