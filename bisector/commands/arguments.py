@@ -260,7 +260,7 @@ def effective(
     def have(since: Since) -> bool:
         from bisector.doctor.checks import trees_have  # noqa: PLC0415 - `bisector settings` loads no GitPython
 
-        return trees_have(arguments.repo, *revisions)(since)
+        return trees_have(arguments.repo, revisions, since)
 
     def counts(machine: MachineSettings, storage: StorageSettings) -> bool:
         return here and could_count(machine, storage, _tried if tries else known_accelerator)

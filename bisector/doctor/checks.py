@@ -103,17 +103,10 @@ def unsupported(
     return tuple((who, one) for who, one in features if not _has(repository, commit, one.since))
 
 
-def trees_have(path: Path, *revisions: str) -> Callable[[Since], bool]:
-    """A function that tells whether the trees of all revisions have a feature; it opens the repository at each call.
-
-    For a partial clone, whose files are not there to be read, the answer is yes.
-    """
-
-    def answer(since: Since) -> bool:
-        with Repository.open(path) as repository:
-            return repository.partial or all(_has(repository, repository.resolve(one), since) for one in revisions)
-
-    return answer
+def trees_have(path: Path, revisions: Iterable[str], since: Since) -> bool:
+    """Whether the trees of all revisions have a feature; yes for a partial clone, whose files cannot be read."""
+    with Repository.open(path) as repository:
+        return repository.partial or all(_has(repository, repository.resolve(one), since) for one in revisions)
 
 
 def needs(stack: Stack, values: Values) -> dict[str, str]:

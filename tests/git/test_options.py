@@ -108,10 +108,10 @@ VERSIONS = (
 def test_the_oldest_tree_decides_what_all_have(make: Make) -> None:
     repository, names = make(VERSIONS)
     since = Since("v4.12", "drivers/md/dm-crypt.c", "sector_size:%")
-    assert trees_have(repository.top, names["merged"])(since)
-    assert not trees_have(repository.top, names["v4.11"], names["merged"])(since)
+    assert trees_have(repository.top, [names["merged"]], since)
+    assert not trees_have(repository.top, [names["v4.11"], names["merged"]], since)
     git(repository.top, "config", "remote.origin.promisor", "true")
-    assert trees_have(repository.top, names["v4.11"])(since)
+    assert trees_have(repository.top, [names["v4.11"]], since)
 
 
 def test_a_system_call_of_the_workload_is_looked_for_where_the_version_may_lack_it(make: Make) -> None:
