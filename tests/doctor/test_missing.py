@@ -151,25 +151,25 @@ def test_a_disk_of_the_file_that_the_stack_does_not_use(machine: Machine) -> Non
     assert machine.refusal() is None
 
 
-@pytest.mark.parametrize("take_away", [without("flex"), no_room])
-def test_a_build_alone_is_refused_for_what_it_needs(machine: Machine, take_away: Callable[[Machine], None]) -> None:
-    machine.without("git", "qemu-img", "mmdebstrap")
-    checks.check_build(machine.settings, machine.run_dir)
-    take_away(machine)
-    with pytest.raises(UserError):
-        checks.check_build(machine.settings, machine.run_dir)
-
-
-@pytest.mark.parametrize("take_away", [job_without_section, no_room])
-def test_one_more_stack_and_workload_of_a_run_is_refused_for_what_it_needs(
-    machine: Machine, take_away: Callable[[Machine], None]
+@pytest.mark.parametrize(
+    ("alone", "take_away"), [(True, without("flex")), (True, no_room), (False, job_without_section), (False, no_room)]
+)
+def test_a_build_alone_and_one_more_setup_of_a_run_are_refused_for_what_they_need(
+    machine: Machine, alone: bool, take_away: Callable[[Machine], None]
 ) -> None:
-    """As in a comparison, which has several; what all of them have in common was looked at with the first one."""
-    machine.without("flex", "git")
-    checks.check_setup(machine.settings, machine.run_dir, lambda _: None)
+    """A comparison has several setups; what all of them have in common was looked at with the first one."""
+
+    def check() -> None:
+        if alone:
+            checks.check_build(machine.settings, machine.run_dir)
+        else:
+            checks.check_setup(machine.settings, machine.run_dir, lambda _: None)
+
+    machine.without("git", *(["qemu-img", "mmdebstrap"] if alone else ["flex"]))
+    check()
     take_away(machine)
     with pytest.raises(UserError):
-        checks.check_setup(machine.settings, machine.run_dir, lambda _: None)
+        check()
 
 
 GIB = 1 << 30

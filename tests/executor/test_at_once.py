@@ -56,18 +56,20 @@ def ends(executor: AtOnce, count: int) -> dict[int, Finished | Failed]:
     return found
 
 
-def test_two_jobs_are_under_way_in_one_turn(executor: tuple[AtOnce, threading.Event]) -> None:
+def test_two_jobs_are_under_way_in_one_turn_and_a_third_one_waits(executor: tuple[AtOnce, threading.Event]) -> None:
     made, may_end = executor
     made.submit(job(1))
     assert len(made.idle) == 1
     made.submit(job(2))
     assert len(made.idle) == 0
+    made.submit(job(3))
     told = {cast("Progress", made.next()).event for _ in range(20)}
     while told < {Note("trial 1"), Note("trial 2")}:
         told.add(cast("Progress", made.next()).event)
+    assert told == {Note("trial 1"), Note("trial 2")}
     assert locks.measurer() is not None
     may_end.set()
-    assert all(isinstance(one, Finished) for one in ends(made, 2).values())
+    assert all(isinstance(one, Finished) for one in ends(made, 3).values())
     assert locks.measurer() is None
     assert len(made.idle) == 1
     assert made.wait(None)  # without a job nothing is waited for
