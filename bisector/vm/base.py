@@ -158,11 +158,14 @@ class StreamedText:
 class GuestLink(ABC):
     """A root shell that is connected to one guest, and is never reconnected; it works by commands alone.
 
-    ``bounds`` limit what the guest may send. Every method raises :class:`GuestLost` or :class:`GuestTimeout` if the
-    guest does not answer, and :class:`GuestNonsense` if it sends more than the bounds allow.
+    ``watch`` is called about five times a second during each wait for the guest; an exception of it (a
+    :class:`bisector.core.trial.KernelFault` if the console shows a panic) ends the wait at once. ``bounds`` limit what
+    the guest may send. Every method raises :class:`GuestLost` or :class:`GuestTimeout` if the guest does not answer,
+    and :class:`GuestNonsense` if it sends more than the bounds allow.
     """
 
-    def __init__(self, bounds: Bounds, clock: Clock) -> None:
+    def __init__(self, watch: Callable[[], None], bounds: Bounds, clock: Clock) -> None:
+        self._watch = watch
         self._bounds = bounds
         self._clock = clock
 
@@ -234,6 +237,12 @@ class GuestLink(ABC):
         if status != 0:
             raise GuestCopyFailed(f"{what} in the guest failed: {stderr.strip()}")
         return stdout
+
+    def _guard(self, deadline: Deadline) -> None:
+        """Call ``watch`` during a wait; raises :class:`GuestTimeout` after the deadline."""
+        self._watch()
+        if deadline.expired:
+            raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
 
     def _check_output(self, size_bytes: int, command: str) -> None:
         """Raise :class:`GuestNonsense` for more output than the bound."""

@@ -19,7 +19,7 @@ from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 from paramiko.pkey import UnknownKeyType
 
 from bisector.core.deadline import AttentiveClock, Deadline
-from bisector.vm.base import DEFAULT_BOUNDS, Bounds, GuestLink, GuestLost, GuestRefused, GuestTimeout, StreamedText
+from bisector.vm.base import DEFAULT_BOUNDS, Bounds, GuestLink, GuestLost, GuestRefused, StreamedText
 from bisector.vm.image import GuestImage
 
 T = TypeVar("T")
@@ -35,16 +35,11 @@ logging.getLogger("paramiko").propagate = False
 
 
 class Guest(GuestLink):
-    """A connection to a guest; implements :class:`bisector.core.shell.Shell`.
-
-    ``watch`` is called about five times a second during each wait for the guest; an exception of it (a
-    :class:`bisector.core.trial.KernelFault` if the console shows a panic) ends the wait at once.
-    """
+    """A connection to a guest by SSH."""
 
     def __init__(self, connection: Any, watch: Watch, bounds: Bounds) -> None:
-        super().__init__(bounds, AttentiveClock())
+        super().__init__(watch, bounds, AttentiveClock())
         self._connection = connection
-        self._watch = watch
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="guest")
 
     @classmethod
@@ -149,11 +144,6 @@ class Guest(GuestLink):
             raise GuestRefused(f"the guest's SSH: {error}", "are these the keys of this guest image?") from error
         except (OSError, paramiko.SSHException, EOFError) as error:
             raise GuestLost(f"{deadline.what} failed: {error or 'the connection broke'}") from error
-
-    def _guard(self, deadline: Deadline) -> None:
-        self._watch()
-        if deadline.expired:
-            raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
 
     def _hang_up(self) -> None:
         """Close the connection while the worker waits on it, which makes the wait fail."""

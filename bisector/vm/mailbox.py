@@ -18,7 +18,7 @@ from pathlib import Path
 from bisector.core.deadline import AttentiveClock, Clock, Deadline
 from bisector.core.errors import InfraError
 from bisector.host.files import our_files
-from bisector.vm.base import DEFAULT_BOUNDS, Bounds, GuestLink, GuestLost, GuestNonsense, GuestTimeout, StreamedText
+from bisector.vm.base import DEFAULT_BOUNDS, Bounds, GuestLink, GuestLost, GuestNonsense, StreamedText
 
 BOX_BYTES = 160 << 20
 _HALF = BOX_BYTES // 2
@@ -124,18 +124,16 @@ def _drain(pipe: int) -> None:
 class Mailbox(GuestLink):
     """The shell of a guest that has sent its first message.
 
-    ``watch`` is called about five times a second while the guest runs, and ends the wait by raising. While a line of
-    standard error is passed on, the guest is stopped, and another command may be run in it. Every method raises
-    :class:`GuestTimeout` if the guest sends no message in time, and :class:`GuestLost` if an earlier command is still
-    unanswered.
+    While a line of standard error is passed on, the guest is stopped, and another command may be run in it. Every
+    method raises :class:`GuestTimeout` if the guest sends no message in time, and :class:`GuestLost` if an earlier
+    command is still unanswered.
     """
 
     def __init__(
         self, wire: Wire, watch: Callable[[], None], bounds: Bounds = DEFAULT_BOUNDS, clock: Clock | None = None
     ) -> None:
-        super().__init__(bounds, clock or AttentiveClock())
+        super().__init__(watch, bounds, clock or AttentiveClock())
         self._wire = wire
-        self._watch = watch
         self._running = ""
 
     def __exit__(self, *_: object) -> None:
@@ -171,9 +169,7 @@ class Mailbox(GuestLink):
         while (told := self._wire.told()) is None:
             if self._clock.now_s() - looked_s > _WATCH_S:
                 looked_s = self._clock.now_s()
-                self._watch()
-                if deadline.expired:
-                    raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
+                self._guard(deadline)
             self._clock.sleep(_LOOK_S)
         self._running = ""
         return told

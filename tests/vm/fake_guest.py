@@ -235,8 +235,8 @@ class FakeLink(GuestLink):
     """A :class:`bisector.vm.base.GuestLink` to a computer; its files are those below a directory here."""
 
     def __init__(self, computer: Computer, watch: Callable[[], None]) -> None:
-        super().__init__(DEFAULT_BOUNDS, AttentiveClock(computer.clock))
-        self.computer, self._watch = computer, watch
+        super().__init__(watch, DEFAULT_BOUNDS, AttentiveClock(computer.clock))
+        self.computer = computer
         self.broken = self.closed = False
         computer.links.append(self)
 
@@ -314,9 +314,7 @@ class FakeLink(GuestLink):
                 raise GuestLost(f"the connection to the guest broke during `{command}`" if command else "not connected")
             if over():
                 return
-            self._watch()
-            if deadline.expired:
-                raise GuestTimeout(f"{deadline.what} not seen within {deadline.seconds:g} s")
+            self._guard(deadline)
             if command and not self.computer.network and deaf_s > _LOST_AFTER_S:
                 raise GuestLost(f"nothing was heard of the guest for {_LOST_AFTER_S:g} s during `{command}`")
             wait_s = min(_LOOK_EVERY_S, max(deadline.remaining_s, 0.001))
