@@ -100,7 +100,7 @@ def choose_accelerator(
     known = recall().get(_key(hypervisor))
     if known is not None or spec is None:
         return known
-    for kernel in filter(None, (distribution_kernel(), spec.kernel)):
+    for kernel in dict.fromkeys(filter(None, (distribution_kernel(), spec.kernel))):
         if (tried := boots_under(hypervisor, replace(spec, kernel=kernel), deadline_s)) is not None:
             remember(hypervisor, tried)
             return tried

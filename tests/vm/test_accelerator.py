@@ -26,28 +26,6 @@ def spec(tmp_path: Path) -> DomainSpec:
     return spec_of(tmp_path, End.SLEEP, "probe")
 
 
-@pytest.mark.parametrize(
-    ("good", "chosen", "tried"),
-    [
-        pytest.param((KVM, TCG), KVM, [KVM], id="KVM works"),
-        pytest.param((TCG,), TCG, [KVM, TCG], id="KVM hangs"),
-        pytest.param((), None, [KVM, TCG] * 2, id="a broken kernel is no judge"),
-    ],
-)
-def test_auto_asks_until_it_knows(
-    good: tuple[Accelerator, ...],
-    chosen: Accelerator | None,
-    tried: list[Accelerator],
-    spec: DomainSpec,
-    boots: Boots,
-) -> None:
-    booted = boots(*good)
-    for _ in range(2):
-        assert choose_accelerator(Accelerator.AUTO, Offering(), spec) is chosen
-    assert booted == [(spec.kernel, one) for one in tried]
-    assert [*accelerator.recall().values()] == ([chosen] if chosen else [])
-
-
 @pytest.mark.usefixtures("boots")
 def test_a_kernel_that_is_mute_under_kvm_is_no_judge_where_the_distribution_has_one(
     spec: DomainSpec, monkeypatch: pytest.MonkeyPatch

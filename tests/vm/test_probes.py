@@ -111,11 +111,11 @@ def test_whom_a_guest_runs_as_is_told(
 
 
 @pytest.mark.parametrize(
-    ("good", "state", "words"),
+    ("good", "tried", "state", "words"),
     [
-        ((KVM, TCG), Grade.OK, "kvm: a kernel booted under it (tried "),
-        ((TCG,), Grade.WARN, "what runs without it does not under it (tried "),
-        ((), Grade.WARN, "prints nothing, with KVM or without"),
+        ((KVM, TCG), [KVM], Grade.OK, "kvm: a kernel booted under it (tried "),
+        ((TCG,), [KVM, TCG], Grade.WARN, "what runs without it does not under it (tried "),
+        ((), [KVM, TCG], Grade.WARN, "prints nothing, with KVM or without"),
     ],
 )
 def test_what_was_never_tried_is_tried_once_and_said(
@@ -125,6 +125,7 @@ def test_what_was_never_tried_is_tried_once_and_said(
     machine: MachineSettings,
     offered: Offered,
     good: tuple[Accelerator, ...],
+    tried: list[Accelerator],
     state: Grade,
     words: str,
 ) -> None:
@@ -135,8 +136,9 @@ def test_what_was_never_tried_is_tried_once_and_said(
     notes: list[str] = []
     row = probes.accelerator(machine, tmp_path, None, notes.append)
     assert (row.state, words in row.what) == (state, True)
-    assert {kernel for kernel, _ in booted} == {tmp_path / "boot/vmlinuz-6.1"}
+    assert booted == [(tmp_path / "boot/vmlinuz-6.1", one) for one in tried]
     assert len(notes) == 1
+    assert [*accelerator.recall().values()] == tried[-1:] * bool(good)
     if good:
         assert probes.accelerator(machine, tmp_path, None, note) == row
 
