@@ -9,7 +9,6 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import astuple
 from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +16,7 @@ from typing import BinaryIO
 from bisector.core.deadline import awake_s
 from bisector.core.errors import InfraError
 from bisector.core.printable import clean
-from bisector.core.trial import Fault, FaultKind, KernelFault, Stage
+from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.vm.base import CONSOLE_CHUNK_BYTES, Domain
 
 READY_LINE = "bisector-guest: ready"
@@ -135,7 +134,7 @@ class Console:
         last = clean(self._rest.rstrip()).rstrip()
         return (*self._lines, *([last] if _meaningful(last) else []))[-count:]
 
-    def fault(self, stage: Stage) -> Fault | None:
+    def fault(self, stage: Stage) -> KernelFault | None:
         """The fatal fault that the kernel itself has reported, or None.
 
         The first report counts: everything after an oops, the panic included, is its consequence.
@@ -148,9 +147,9 @@ class Console:
         elif self._characters > _MOST_CHARACTERS:
             kind = FaultKind.COMMAND_FAILED
             reason = f"the console had more than {_MOST_CHARACTERS >> 20} MiB, and no end"
-        return Fault(stage, kind, reason, self.tail()) if reason else None
+        return KernelFault(stage, kind, reason, self.tail()) if reason else None
 
-    def fault_when_gone(self, stage: Stage) -> Fault:
+    def fault_when_gone(self, stage: Stage) -> KernelFault:
         """The fault of a guest that ended by itself, as QEMU reports."""
         if (fault := self.fault(stage)) is not None:
             return fault
@@ -160,9 +159,9 @@ class Console:
             reason = "the guest was reset without a word (triple fault?)"
         else:
             reason = "the guest was reset before its kernel said anything"
-        return Fault(stage, FaultKind.EXITED, reason, self.tail())
+        return KernelFault(stage, FaultKind.EXITED, reason, self.tail())
 
-    def fault_when_silent(self, stage: Stage, silence_s: float) -> Fault:
+    def fault_when_silent(self, stage: Stage, silence_s: float) -> KernelFault:
         """The fault of a guest that runs, but did not speak or answer within ``silence_s``."""
         if (fault := self.fault(stage)) is not None:
             return fault
@@ -176,7 +175,7 @@ class Console:
             kind = FaultKind.NO_SSH
         else:
             reason = f"the guest was ready, then nothing for {silence_s:g} s"
-        return Fault(stage, kind, reason, self.tail())
+        return KernelFault(stage, kind, reason, self.tail())
 
 
 def judge(line: str) -> tuple[ConsoleFinding | None, str]:
@@ -229,10 +228,10 @@ class Watch:
                 self._heard_at = self._now()
                 self._pulse = self._pulse or ALIVE_LINE in text
             if (fault := self.console.fault(self.stage)) is not None:
-                raise KernelFault(*astuple(fault))
+                raise fault
             more = len(text) >= CONSOLE_CHUNK_BYTES or bool(text and not running)  # read all if it is gone
         if not running:
-            raise KernelFault(*astuple(self.console.fault_when_gone(self.stage)))
+            raise self.console.fault_when_gone(self.stage)
         silence_s = self.silence_s  # asked at each call: the clock counts only the time in which somebody looks at it
         # Our init gives a sign of life every ten seconds; the user's own image may be silent though it works.
         if self._pulse and silence_s > self._silence_deadline_s:
@@ -240,7 +239,7 @@ class Watch:
 
     def silent(self) -> KernelFault:
         """The fault of a guest that should have spoken by now."""
-        return KernelFault(*astuple(self.console.fault_when_silent(self.stage, round(self.silence_s))))
+        return self.console.fault_when_silent(self.stage, round(self.silence_s))
 
 
 class ConsoleFile:

@@ -52,7 +52,7 @@ def test_pieces_say_the_same_as_the_whole(size: int) -> None:
     for start in range(0, len(text), size):
         pieces.feed(text[start : start + size])
     assert (pieces.banner, pieces.ready) == (True, True)
-    assert pieces.fault(Stage.BOOT) == whole.fault(Stage.BOOT)
+    assert str(pieces.fault(Stage.BOOT)) == str(whole.fault(Stage.BOOT)) != "None"
     assert pieces.tail(1000) == whole.tail(1000)
 
 
