@@ -15,6 +15,7 @@ from bisector.analysis.early_stop import StopRule
 from bisector.config import KernelSettings, Settings, StorageSettings, options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError
+from bisector.core.events import Listener
 from bisector.core.figures import Run
 from bisector.core.subject import Compiler, Kernel
 from bisector.core.trial import Era, Fault, KernelFault, Stage
@@ -143,3 +144,9 @@ def local(run_dir: Path, settings: Settings, bad: Bad) -> LocalExecutor:
     parts = Source(), Builder(kernel, failing=bad.failing), Machines(at_boot)
     source, builder, machines = (cast("Any", one) for one in parts)
     return LocalExecutor(Bench(settings, run_dir, source, builder, machines, lambda event: None))
+
+
+def bare(run_dir: Path, settings: Settings, tell: Listener = lambda event: None) -> LocalExecutor:
+    """The executor where a test plays what is done; it has nothing to do it with."""
+    nothing = cast("Any", None)
+    return LocalExecutor(Bench(settings, run_dir, nothing, nothing, nothing, tell))

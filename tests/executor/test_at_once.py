@@ -13,14 +13,12 @@ from bisector.core.events import Note
 from bisector.core.subject import Commit
 from bisector.core.trial import AttemptCancelled, Trial
 from bisector.executor.base import Failed, Finished, Job, Progress
-from bisector.executor.local import AtOnce, LocalExecutor, SharedTurn, guests_at_once, has_cpu_left
-from bisector.git.source_tree import SourceTree
+from bisector.executor.local import AtOnce, SharedTurn, guests_at_once, has_cpu_left
 from bisector.host import locks
 from bisector.host.locks import TurnPurpose
-from bisector.kernel.build import KernelBuilder
 from bisector.trial.runner import Bench, TrialRequest
-from bisector.vm.machine import VirtualMachines
 from tests import examples, fakes
+from tests.executor.bench import bare
 
 WAIT_S = 20.0
 COUNTED = {"machine.clock": "instructions"}
@@ -43,8 +41,7 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
 
     monkeypatch.setattr("bisector.executor.local.run_trial", measured)
     settings = options.load(COUNTED, directory=tmp_path).settings
-    nothing = cast("SourceTree", None), cast("KernelBuilder", None), cast("VirtualMachines", None)
-    with AtOnce(LocalExecutor(Bench(settings, tmp_path, *nothing, lambda event: None)), 2) as made:
+    with AtOnce(bare(tmp_path, settings), 2) as made:
         yield made, may_end
 
 

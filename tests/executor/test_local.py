@@ -14,14 +14,12 @@ from bisector.core.trial import Fault, Stage, Trial
 from bisector.executor.base import BuildRequest, ControlRequest, Finished, Job
 from bisector.executor.local import LocalExecutor, local_executor
 from bisector.git.repository import Repository
-from bisector.git.source_tree import SourceTree
 from bisector.host import load, locks
 from bisector.host.load import Load
 from bisector.host.locks import TurnPurpose
-from bisector.kernel.build import KernelBuilder
 from bisector.trial.runner import Bench, TrialRequest
-from bisector.vm.machine import VirtualMachines
 from tests import examples, fakes
+from tests.executor.bench import bare
 
 COMMIT = Commit("8" * 40, "7" * 40, "a commit", "2026-01-01T00:00:00+00:00")
 BUSY = Load(Contention(1.9, 0.0, 0.0), (("rsync", 0.9),))
@@ -52,8 +50,7 @@ def engine(tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("bisector.executor.local.try_build", built)
     monkeypatch.setattr("bisector.executor.local.remake", lambda *_: built() or RebuildCheck(("c" * 64,)))
     settings = options.load({"contention.patience": "1ms"}, directory=tmp_path).settings
-    nothing = cast("SourceTree", None), cast("KernelBuilder", None), cast("VirtualMachines", None)
-    return LocalExecutor(Bench(settings, tmp_path, *nothing, events.append))
+    return bare(tmp_path, settings, events.append)
 
 
 def test_nothing_else_is_built_or_measured_meanwhile(engine: LocalExecutor) -> None:

@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -127,29 +129,21 @@ def test_it_is_read_in_pieces_and_kept_in_short(log: Virtlogd, file: ConsoleFile
 # -- a console without an end ------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Domain:
-    """As much of a domain as is watched: one that writes whenever it is looked at."""
+def watch_of(file: ConsoleFile, text: str = "", *, running: bool = True) -> Watch:
+    """Of a guest that writes this whenever it is looked at."""
 
-    console: ConsoleFile
-    running: bool = True
-    text: str = ""
-    asked: int = field(default=0)
+    def is_running() -> bool:
+        with file.path.open("a") as console:
+            console.write(text)
+        return running
 
-    def is_running(self) -> bool:
-        with self.console.path.open("a") as file:
-            file.write(self.text)
-        return self.running
-
-    def read_console(self) -> str:
-        self.asked += 1
-        return self.console.read().decode("latin-1")
+    domain = SimpleNamespace(is_running=is_running, read_console=lambda: file.read().decode("latin-1"))
+    return Watch(cast("Any", domain), 60.0)
 
 
 def test_a_kernel_that_floods_its_console_is_at_fault(log: Virtlogd, file: ConsoleFile) -> None:
     line = "[   12.345678] WARNINGS are not what this is about, only its length" + "." * 500 + "\r\n"
-    domain = Domain(file, text=line * (8 * MIB // len(line)))
-    watch = Watch(domain, 60.0)  # type: ignore[arg-type] # a stand-in with what is called
+    watch = watch_of(file, line * (8 * MIB // len(line)))
     for _ in range(8):
         watch()
     with pytest.raises(KernelFault, match="more than 64 MiB, and no end") as caught:
@@ -164,7 +158,6 @@ def test_a_kernel_that_floods_its_console_is_at_fault(log: Virtlogd, file: Conso
 
 def test_the_last_words_of_a_talkative_guest_are_read(log: Virtlogd, file: ConsoleFile) -> None:
     log.write("Linux version 6.1\n" + "x" * 80 * 1000 + f"{'x' * 99}\n" * 30_000 + "Kernel panic - not syncing: bang\n")
-    watch = Watch(Domain(file, running=False), 60.0)  # type: ignore[arg-type] # as above
     with pytest.raises(KernelFault) as caught:
-        watch()
+        watch_of(file, running=False)()
     assert caught.value.kind is FaultKind.PANIC

@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from bisector.core.deadline import Clock, SystemClock
+from bisector.core.deadline import SYSTEM_CLOCK, Clock, Deadline
 from bisector.vm.base import Bounds, GuestNonsense, GuestTimeout
 from bisector.vm.mailbox import BOX_BYTES, Mailbox, Wire, wire
 from tests.vm import contract
@@ -35,7 +35,7 @@ class MailboxCase:
     place: Path
     release: str = Path("/proc/sys/kernel/osrelease").read_text(encoding="ascii").strip()
     short_s: float = 1.0
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = SYSTEM_CLOCK
 
     @property
     def directory(self) -> str:
@@ -75,10 +75,7 @@ def process(line: Wire, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 @pytest.fixture
 def guest(line: Wire, process: "subprocess.Popen[bytes]") -> Wire:
-    clock = SystemClock()
-    while (told := line.told()) is None:
-        clock.sleep(0.01)
-    assert told == ["ready"]
+    assert Deadline("its first message", 20.0).poll(line.told, 0.01) == ["ready"]
     return line
 
 
