@@ -215,8 +215,8 @@ def _verdict_table(course: CourseSoFar, room: int) -> Table | None:
     rows = [Row(("…", units.plural(left_out + 1, "earlier trial"), "", "", "", ""))] if left_out > 0 else []
     for event in shown:
         trial = event.trial
-        found = figures(judged_run(trial), event.objective) if trial.runs else None
-        values, took = found.range_text if found else units.UNKNOWN, units.duration(trial.timings.total_s)
+        values = figures(judged_run(trial), event.objective) if trial.runs else units.UNKNOWN
+        took = units.duration(trial.timings.total_s)
         cells = (str(event.n), trial.commit.short, event.word, values, took, trial.commit.subject)
         rows.append(Row(cells, role=verdict_role(event.verdict, event.direction)))
     what = Column(course.judged[-1].objective.heading, figures=True)
@@ -266,9 +266,9 @@ def display_for(stream: TextIO, *, quiet: bool = False) -> Display:
     return PlainLines(stream)
 
 
-def report_lines(view: BisectionView, width: int, *, logs: bool = False, times: bool = False) -> list[Text]:
-    """The table, the facts and the answer; before the facts the logs and times, if asked for."""
-    return lines_of((*run_blocks(view, logs=logs, times=times), *footer(view)), width)
+def report_lines(view: BisectionView, width: int) -> list[Text]:
+    """The table, the facts and the answer."""
+    return lines_of((*run_blocks(view), *footer(view)), width)
 
 
 class LiveProgress(Display):

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from bisector.analysis.judgement import judged_run
 from bisector.analysis.quality import thin_tail
@@ -29,30 +28,6 @@ _TAIL_LINES = 6
 _TIMES = ("build", "boot", "storage", "runs", "bisector", "total")
 
 
-@dataclass(frozen=True, slots=True)
-class RunFigures:
-    """The values of a run's jobs by a metric, the worst first, and whether the run was stopped early."""
-
-    values: tuple[float, ...]
-    early: bool = False
-    objective: Objective = field(default_factory=Objective)
-
-    @property
-    def range_text(self) -> str:
-        """The worst value and, if there are several, the best."""
-        worst, best = self.objective.cell(self.values[0]), self.objective.cell(self.values[-1])
-        several = len(self.values)
-        marked = (EARLY if self.early else "") + worst
-        if several == 1:
-            return marked
-        return f"{marked} {'/' if several == _PAIR else '…'} {best}"
-
-    @property
-    def all_text(self) -> str:
-        """All values, with a mark if they cannot be compared with those of a whole run."""
-        return (EARLY if self.early else "") + " / ".join(map(self.objective.cell, self.values))
-
-
 def run_names(trials: Sequence[TrialView]) -> tuple[str, ...]:
     """The names of the runs in the order in which they first occur; further rounds of a run are left out."""
     return tuple(dict.fromkeys(run.name for view in trials for run in view.trial.runs if not run.repeats))
@@ -75,16 +50,22 @@ def run_titles(trials: Sequence[TrialView], objective: Objective = USUAL) -> tup
     return tuple(titles)
 
 
-def figures(run: Run, objective: Objective = USUAL) -> RunFigures | None:
-    """The values of a run: of each job if the worst job decides, else the deciding value; None without any."""
+def figures(run: Run, objective: Objective = USUAL, *, each_job: bool = False) -> str:
+    """The values of a run as a cell: of its worst and best job or of each, or the deciding value if no job decides.
+
+    A run that was stopped early has a mark, since it cannot be compared with a whole one.
+    """
     objective, found = _of(run, objective), list[float]()
     if objective.over == WORST:
         found = [value.value for value in objective.of_jobs(run)]
     else:
         with suppress(UserError, InfraError):  # a run without such a value shows nothing
             found = [objective.value(run)]
-    found = objective.worst_first(filter(math.isfinite, found))
-    return RunFigures(tuple(found), run.stopped_early is not None, objective) if found else None
+    cells = [objective.cell(value) for value in objective.worst_first(filter(math.isfinite, found))]
+    if not cells:
+        return units.UNKNOWN
+    text = f"{cells[0]} … {cells[-1]}" if len(cells) > _PAIR and not each_job else " / ".join(cells)
+    return f"{'' if run.stopped_early is None else EARLY}{text}"
 
 
 def _of(run: Run, objective: Objective) -> Objective:
@@ -109,9 +90,9 @@ def words(objective: Objective) -> tuple[str, str, str]:
 
 def values_text(run: Run, objective: Objective) -> str:
     """The worst and the best value of a run's jobs, with their unit: ``16.2 ms / 850 µs``."""
-    objective, found = _of(run, objective), figures(run, objective)
+    objective = _of(run, objective)
     unit = objective.heading if objective.cell(1.0) != objective.text(1.0) else ""
-    return f"{found.range_text if found else units.UNKNOWN} {unit}".rstrip()
+    return f"{figures(run, objective)} {unit}".rstrip()
 
 
 def baseline_facts(baselines: Sequence[Trial], objective: Objective) -> tuple[tuple[str, str], ...]:
@@ -186,8 +167,7 @@ def verdict_table(
     rows = []
     for n, (one, why) in enumerate(zip(trials, whys, strict=True)):
         commit = one.trial.commit
-        found = {run.name: figures(run, objective) for run in one.trial.runs}
-        texts = {name: of.range_text if places is None else of.all_text for name, of in found.items() if of}
+        texts = {run.name: figures(run, objective, each_job=places is not None) for run in one.trial.runs}
         place = () if places is None else (units.UNKNOWN if places[n] is None else str(places[n]),)
         first = (str(one.n), commit.short, commit.committed_at[:10], view.terms.word(one.verdict))
         last = (*(texts.get(name, units.UNKNOWN) for name in names), commit.subject)

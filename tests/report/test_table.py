@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from bisector.core import units
 from bisector.core.figures import Run
 from bisector.core.objective import Objective
 from bisector.core.subject import Kind
 from bisector.core.verdict import Verdict
-from bisector.report.display import report_lines
+from bisector.report.sections import footer
 from bisector.report.table import (
-    RunFigures,
     baseline_text,
     figures,
     run_blocks,
@@ -17,7 +17,6 @@ from bisector.report.table import (
     values_text,
     words,
 )
-from bisector.report.terminal import as_text
 from bisector.status.view import BisectionView, TrialView
 from tests import examples as records
 from tests.examples import cell
@@ -129,7 +128,7 @@ def table(*trials: TrialView, width: int = 120, view: BisectionView | None = Non
     ],
 )
 def test_golden(view: BisectionView, width: int, more: bool, golden: str) -> None:
-    assert as_text(report_lines(view, width, logs=more, times=more)) == golden
+    assert examples.shown((*run_blocks(view, logs=more, times=more), *footer(view)), width) == golden
 
 
 def test_weak_and_settled_reasons() -> None:
@@ -140,17 +139,11 @@ def test_weak_and_settled_reasons() -> None:
 
 
 def test_figures_by_number_of_jobs() -> None:
-    assert figures(records.run("full", 5.0)) == RunFigures((5.0,))
-    assert figures(records.run("full", 5.0, 3.0, 4.0)) == RunFigures((3.0, 4.0, 5.0))
-    assert figures(records.run("full")) is None
-    assert figures(records.run("full", float("nan"))) is None
+    several = [records.run("full", *means) for means in ((5.0,), (5.0, 3.0), (5.0, 3.0, 4.0), (), (float("nan"),))]
+    assert list(map(figures, several)) == ["5", "3 / 5", "3 … 5", units.UNKNOWN, units.UNKNOWN]
+    assert figures(several[2], each_job=True) == "3 / 4 / 5"
     mixed = replace(records.run("full"), jobs=(records.job("a", 9.0), records.job("a", 2.0, "write")))
-    assert figures(mixed) == RunFigures((9.0,))
-    shown = []
-    for means in ((5.0,), (5.0, 3.0), (5.0, 3.0, 4.0)):
-        trial = records.trial(examples.COMMITS[0], records.run("full", *means))
-        shown.append(table(TrialView(1, trial, Verdict.OLD, ""))[1])
-    assert [line.split("broken")[1].split("Linux")[0].strip() for line in shown] == ["5", "3 / 5", "3 … 5"]
+    assert figures(mixed) == "9"
 
 
 def test_a_column_of_writes_says_so() -> None:
@@ -164,7 +157,7 @@ def test_a_column_of_writes_says_so() -> None:
     assert heading(writes) == "write IOPS full min/max"
     assert heading(reads, writes) == "read.iops/write.iops full min/max"
     assert heading(replace(reads, jobs=())) == "IOPS full"
-    assert figures(writes) == RunFigures((7.0, 9.0), objective=Objective("write.iops"))
+    assert figures(writes) == "7 / 9"
 
 
 def test_a_column_of_latencies_has_their_unit_and_the_worst_first() -> None:
@@ -223,14 +216,13 @@ def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
         ("sum", "1,003", "IOPS full sum"),
         ("mean", "502", "IOPS full mean"),
         ("job1", "502", "IOPS full job1"),
-        ("job2", None, "IOPS full job2"),
+        ("job2", units.UNKNOWN, "IOPS full job2"),
     ],
 )
-def test_what_several_jobs_amount_to_is_shown_where_that_decides(over: str, text: str | None, title: str) -> None:
+def test_what_several_jobs_amount_to_is_shown_where_that_decides(over: str, text: str, title: str) -> None:
     """The threshold is of it, too: the values of the jobs beside it would be on another side."""
     run, objective = records.run("full", 501.0, 502.0), Objective("read.iops", over)
-    found = figures(run, objective)
-    assert (found.range_text if found else None) == text
+    assert figures(run, objective) == text
     found_view = examples.found()
     shown = replace(found_view.trials[0], trial=records.trial(records.commit(1), run))
     (heading,) = run_titles([shown], objective)
