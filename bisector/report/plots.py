@@ -8,7 +8,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bisector.analysis.judgement import judged_run
-from bisector.analysis.levels import levels
 from bisector.core.figures import Run, run_words
 from bisector.core.metric import of_steady_part
 from bisector.core.objective import SUM, Objective
@@ -43,7 +41,6 @@ from bisector.report.drawing import (
     threshold,
 )
 from bisector.report.table import by_setup
-from bisector.status.view import LevelView
 from bisector.store.rundir import artifacts_of_run
 from bisector.workload.fio.logs import (
     Floats,
@@ -275,17 +272,9 @@ def traced(trial: Trial, run_dir: Path, direction: str) -> tuple[tuple[Logged, .
 # The values of commits
 
 
-class How(StrEnum):
-    """How a commit got its value."""
-
-    WHOLE = "measured"
-    EARLY = "stopped early"
-    SAME = "same kernel as another commit"
-    NONE = "not measured"
-
-
-# The filling of a mark says how its value was obtained; "none" draws the edge alone.
-FILLS = {How.WHOLE: "full", How.EARLY: "bottom", How.SAME: "none", How.NONE: "none"}
+_EARLY, _SAME, _NOT_MEASURED = "stopped early", "same kernel as another commit", "not measured"
+# The filling of a mark says how its commit got its value: by a whole run ("") or as said; "none" draws the edge alone.
+FILLS = {"": "full", _EARLY: "bottom", _SAME: "none", _NOT_MEASURED: "none"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +300,7 @@ class CommitsPlot:
         names = {row.sha: _name(row) for row in ordered}
         figure = empty(4.6)
         axes = figure.subplots()
-        for level, hatch in zip(self._levels(), HATCHES * len(rows), strict=False):
+        for level, hatch in zip(view.levels, HATCHES * len(rows), strict=False):
             runs = "run" if level.trials == 1 else "runs"
             band(axes, level.low, level.high, f"level of {level.trials} whole {runs}", hatch)
         figures = [row.shown.value for row in rows if row.shown.value is not None]
@@ -334,29 +323,18 @@ class CommitsPlot:
         axes.set_ylabel(axis_label(objective))
         return finish(figure, self.title)
 
-    def _levels(self) -> Iterator[LevelView]:
-        """The levels of whole runs."""
-        objective, found = self.report.bisection.objective, defaultdict[str, list[float]](list)
-        for row in self.report.rows:
-            value, judged = row.shown.value, row.verdict in (Verdict.OLD, Verdict.NEW)
-            if value is not None and judged and row.shown.trial.stopped_early is None:
-                found[row.sha].append(objective.score(value))
-        return (LevelView.of(level, objective) for level in levels(dict(found)))
-
     def _draw_marks(self, axes: "Axes", shas: Sequence[str]) -> None:
         view = self.report.bisection
         values = {row.sha: row.shown.value for row in self.report.rows if row.shown.value is not None}
-        groups: defaultdict[tuple[Verdict, How], list[tuple[int, float | None]]] = defaultdict(list)
+        groups: defaultdict[tuple[Verdict, str], list[tuple[int, float | None]]] = defaultdict(list)
         for row in self.report.rows:
-            how, value, trial = How.NONE, row.shown.value, row.shown.trial
+            value, trial = row.shown.value, row.shown.trial
+            how = "" if trial.stopped_early is None else _EARLY
             if trial.same_kernel_as is not None:
-                value = values.get(trial.same_kernel_as)
-                how = How.SAME if value is not None else How.NONE
-            elif value is not None:
-                how = How.WHOLE if trial.stopped_early is None else How.EARLY
-            groups[row.verdict, how].append((shas.index(row.sha), value))
+                value, how = values.get(trial.same_kernel_as), _SAME
+            groups[row.verdict, _NOT_MEASURED if value is None else how].append((shas.index(row.sha), value))
         for (verdict, how), points in groups.items():
-            label = view.terms.word(verdict) + ("" if how is How.WHOLE or verdict is Verdict.SKIP else f", {how}")
+            label = view.terms.word(verdict) + (f", {how}" if how and verdict is not Verdict.SKIP else "")
             draw_marks(axes, points, SIDES[verdict_role(verdict, view.direction)], label, FILLS[how])
 
     def _draw_step(self, axes: "Axes", shas: Sequence[str]) -> int | None:

@@ -11,7 +11,7 @@ from bisector.core.subject import Commit
 from bisector.core.verdict import Direction, Verdict
 from bisector.git.repository import ShownCommit
 from bisector.report.document import Envelope, JobFile, MeasuringHost, PlacedTrial, Report, Request, TreeOrigin
-from bisector.status.view import BisectionView, TrialView
+from bisector.status.view import BisectionView, LevelView, TrialView
 from tests.analysis.recorded import RECORDED, fio_2_run
 from tests.examples import baseline
 from tests.examples import trial as made_trial
@@ -81,7 +81,9 @@ def found() -> Report:
     whole = examples.found()
     new = examples.COMMITS[-1]
     disks = (baseline("ssd", 5012.0, 9310.5, of=new), baseline("hdd", 500.5, 501.0, of=new))
-    return document(replace(whole, trials=(*whole.trials, again), baselines=disks), (examples.COMMITS[2],))
+    levels = (LevelView(1001.6, 1002.0, 2), LevelView(4006.0, 4400.0, 3))
+    view = replace(whole, trials=(*whole.trials, again), baselines=disks, levels=levels)
+    return document(view, (examples.COMMITS[2],))
 
 
 def narrowed() -> Report:

@@ -59,14 +59,13 @@ def test_skipped_and_equal_kernels() -> None:
 @pytest.mark.parametrize(
     ("verdict", "early", "label"), [(Verdict.OLD, True, "broken, stopped early"), (Verdict.WEAK, False, "weak")]
 )
-def test_figures_that_do_not_count_are_shown_and_make_no_level(verdict: Verdict, early: bool, label: str) -> None:
+def test_figures_that_do_not_count_are_shown_as_what_they_are(verdict: Verdict, early: bool, label: str) -> None:
     run = records.run("full", 2000.0, 9000.0)
     trial = records.trial(examples.COMMITS[1], replace(run, stopped_early=STOP if early else None))
     one = replace(examples.BROKEN, n=9, trial=trial, verdict=verdict, value=2000.0)
     whole = examples.found()
     panel = shown(documents.document(replace(whole, trials=(*whole.trials, one))))
     assert panel.points[label] == [(1, 2000.0)]
-    assert [label for label in panel.bands if "level" in label] == ["level of 2 whole runs"]
 
 
 def test_step_is_directly_before_the_answer() -> None:
