@@ -405,7 +405,7 @@ def _noticed(report: Report) -> Iterator[str]:
         yield from fill(answer_sentence(report))
         return
     what = document.name_of(compared.objective)
-    noticed = f"bisector noticed {compared.change.with_article} of {what}"
+    noticed = f"bisector noticed {document.with_article(compared.change)} of {what}"
     if first is None:
         yield from fill(f"{noticed}. {answer_sentence(report)}")
         return

@@ -120,7 +120,7 @@ class BeforeAfter:
         return tuple(one for one in found if one.tells)
 
     @property
-    def change(self) -> "MetricChange":
+    def change(self) -> str:
         """The change of the deciding metric between the means of both sides."""
         before, after = (fmean(values(side, self.objective)) for side in (self.before, self.after))
         return change(before, after, self.objective)
@@ -134,22 +134,6 @@ class BeforeAfter:
         text = f"{objective.cell(before)} → {objective.text(after)}, {self.change}"
         factor = factor_between(*sides) if min(map(min, sides)) > 0 else None
         return text if factor is None or factor.interval is None else f"{text}: {factor.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricChange:
-    """A magnitude and a word, never a sign and a word."""
-
-    magnitude: str
-    word: Direction
-
-    def __str__(self) -> str:
-        return f"{self.magnitude} {self.word}"
-
-    @property
-    def with_article(self) -> str:
-        """``a 3.4x improvement``, ``an 8.1x improvement``: as it is read aloud."""
-        return f"{'an' if _READ_WITH_A_VOWEL.match(self.magnitude) else 'a'} {self}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +181,18 @@ def values(side: CommitSide, objective: Objective) -> tuple[float, ...]:
     return tuple(map(objective.value, side.judged))
 
 
-def change(before: float, after: float, objective: Objective) -> MetricChange:
-    """``3.4x`` from twice the value on; below it ``21.3%`` of the value before."""
+def change(before: float, after: float, objective: Objective) -> str:
+    """``3.4x improvement`` from twice the value on, below it ``21.3% regression``: a word, and never a sign, too."""
     word = Direction.between(objective.score(before), objective.score(after))
     low, high = sorted((before, after))
     if low > 0 and high / low >= _TIMES_FROM:
-        return MetricChange(f"{high / low:.1f}x", word)
-    return MetricChange(f"{abs(after - before) / before:.1%}", word)
+        return f"{high / low:.1f}x {word}"
+    return f"{abs(after - before) / before:.1%} {word}"
+
+
+def with_article(change: str) -> str:
+    """``a 3.4x improvement``, ``an 8.1x improvement``: as it is read aloud."""
+    return f"{'an' if _READ_WITH_A_VOWEL.match(change) else 'a'} {change}"
 
 
 def _job_metrics(
@@ -316,11 +305,6 @@ class PlacedTrial:
         return self.shown.why
 
 
-def span(old_rev: str, new_rev: str) -> str:
-    """A range as people write it; whole hashes, which nights ask for, are shortened."""
-    return "..".join(clean(rev[:12] if _HASH.fullmatch(rev) else rev) for rev in (old_rev, new_rev))
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a person typed: revisions, limits, and the command that asks for the same again."""
@@ -334,8 +318,8 @@ class Request:
 
     @property
     def span(self) -> str:
-        """``v4.11..v4.13-rc1``."""
-        return span(self.old_rev, self.new_rev)
+        """``v4.11..v4.13-rc1``; whole hashes, which nights ask for, are shortened."""
+        return "..".join(clean(rev[:12] if _HASH.fullmatch(rev) else rev) for rev in (self.old_rev, self.new_rev))
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +414,7 @@ class Report:
             return f"{what}: {units.plural(len(self.rows), 'trial')}"
         outcome = STANDING[view.state]
         if view.first_fixed is not None:
-            by = f", {compared.change.with_article}" if (compared := self.before_after) is not None else ""
+            by = f", {with_article(compared.change)}" if (compared := self.before_after) is not None else ""
             outcome = f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
         elif view.is_no_change:
             outcome = f"nothing in the range changed {view.objective.label}"

@@ -13,7 +13,7 @@ from bisector.core.verdict import Direction, State, Verdict
 from bisector.mail import compose
 from bisector.report import document
 from bisector.report.blocks import Fact, FactList, Listing, Table
-from bisector.report.document import Basis, ComparedMetric, change, metric_line, span
+from bisector.report.document import Basis, ComparedMetric, Request, change, metric_line, with_article
 from bisector.report.page import markdown
 from bisector.report.sections import page, sections, terms_sentence
 from bisector.report.terminal import plain
@@ -101,12 +101,12 @@ def test_what_the_guests_had_of_disks_file_system_and_machine() -> None:
     ],
 )
 def test_a_magnitude_and_a_word(before: float, after: float, text: str) -> None:
-    assert change(before, after, Objective()).with_article == text
+    assert with_article(change(before, after, Objective())) == text
 
 
 def test_of_a_latency_less_is_an_improvement() -> None:
-    assert str(change(16.2e6, 0.9e6, Objective("read.clat.p50"))) == "18.0x improvement"
-    assert str(change(1e6, 1.1e6, Objective("read.clat.p50"))) == "10.0% regression"
+    assert change(16.2e6, 0.9e6, Objective("read.clat.p50")) == "18.0x improvement"
+    assert change(1e6, 1.1e6, Objective("read.clat.p50")) == "10.0% regression"
 
 
 # The forms of lkp-tests' show_perf_change: two decimals below 1,000, whole numbers, four digits above 10^8.
@@ -279,5 +279,5 @@ def test_no_word_means_a_side_before_it_is_known_what_changed() -> None:
 
 @pytest.mark.parametrize("digits", [40, 64])
 def test_whole_hashes_are_shown_by_their_beginnings(digits: int) -> None:
-    assert span("a" * digits, "v6.1") == "aaaaaaaaaaaa..v6.1"
-    assert span("a" * 50, "b" * 12) == f"{'a' * 50}..{'b' * 12}"
+    assert Request("a" * digits, "v6.1", (), (), False, "").span == "aaaaaaaaaaaa..v6.1"
+    assert Request("a" * 50, "b" * 12, (), (), False, "").span == f"{'a' * 50}..{'b' * 12}"
