@@ -72,7 +72,7 @@ def report(run: RunDirectory, store: Store, by: Objective | None = None) -> Repo
         storage=first_text(run.path, trials, STORAGE),
         kernel=_kernel(settings) if measured_here else (),
         hosts=hosts_of(run.path, trials) if measured_here else (),
-        bisect_log=_text(run.path, GIT_LOG),
+        bisect_log=_read(run.path, GIT_LOG) or "",
         tool_version=asked.tool_version,
         parents=parents,
         answer=answer,
@@ -114,11 +114,9 @@ def workload_of(settings: Settings, run_dir: Path) -> JobFile:
     job = next(iter(workload.inputs.values()), None)
     if job is None:
         return JobFile(workload.kind, "", variables)
-    try:
-        return JobFile(job.name, _read(resources.jobs() if job.parent == resources.jobs() else run_dir, job), variables)
-    except OSError:
-        said = f"; the job file {job.name} is missing from the directory {INPUTS} of the run"
-        return JobFile(job.name, said, variables, missing=True)
+    text = _read(resources.jobs() if job.parent == resources.jobs() else run_dir, job)
+    said = f"; the job file {job.name} is missing from the directory {INPUTS} of the run"
+    return JobFile(job.name, said if text is None else text, variables, missing=text is None)
 
 
 def _disk(chosen: DiskSettings) -> str:
@@ -144,25 +142,18 @@ def _kernel(settings: Settings) -> tuple[tuple[str, str], ...]:
     return (("kconfig", f"{base.name if base else 'everything off'}, then {fragments}"), ("sandbox", sandbox))
 
 
-def _text(directory: Path, name: str | Path) -> str:
-    """The text of a file; empty if it is gone or lies outside the directory."""
-    try:
-        return _read(directory, name)
-    except OSError:
-        return ""
-
-
-def _read(directory: Path, name: str | Path) -> str:
-    return inside(directory, name).read_text(encoding="utf-8", errors="replace")
+def _read(directory: Path, name: str | Path) -> str | None:
+    """The text of a file; None if it is gone or lies outside the directory."""
+    with suppress(OSError):
+        return inside(directory, name).read_text(encoding="utf-8", errors="replace")
+    return None
 
 
 def first_text(run_dir: Path, trials: Iterable[Trial], name: str) -> tuple[str, ...]:
     """The lines of the first artifact of that name that still exists."""
-    for artifact in (trial.artifact(name) for trial in trials):
-        with suppress(OSError):
-            if artifact is not None:
-                return tuple(_read(run_dir, artifact.path).splitlines())
-    return ()
+    artifacts = (trial.artifact(name) for trial in trials)
+    texts = (_read(run_dir, artifact.path) for artifact in artifacts if artifact is not None)
+    return tuple(next((text for text in texts if text is not None), "").splitlines())
 
 
 def hosts_of(run_dir: Path, trials: Iterable[Trial]) -> tuple[MeasuringHost, ...]:
