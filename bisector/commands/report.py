@@ -35,7 +35,7 @@ from bisector.report.comparison import ComparisonReport
 from bisector.report.comparison_plots import plots_of, rows_of
 from bisector.report.document import Basis, Report
 from bisector.report.drawing import Picture, Plot, draw, following
-from bisector.report.page import PlotKind, ShownPicture, html, markdown
+from bisector.report.page import PlotKind, html, markdown
 from bisector.report.plots import curves_of
 from bisector.report.terminal import plain
 from bisector.status.blocks import Blocks, names
@@ -279,7 +279,7 @@ def _text(run: RunDirectory, store: Store, form: Format, by: Objective | None) -
     paged = comparison.page(made)
     if form is Format.HTML:
         plots = _drawn(run, blocks, made).values()
-        return html(paged, [ShownPicture(following(one), _ALT.format(one.title)) for one in plots])
+        return html(paged, {_ALT.format(one.title): following(one) for one in plots})
     return markdown(paged) if form is Format.MARKDOWN else plain(paged)
 
 

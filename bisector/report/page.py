@@ -50,14 +50,6 @@ _CONSOLE_BYTES = 16_384  # enough for so many lines of a console
 
 
 @dataclass(frozen=True, slots=True)
-class ShownPicture:
-    """A picture and its text for those who cannot see it."""
-
-    svg: bytes
-    alt: str
-
-
-@dataclass(frozen=True, slots=True)
 class Detail:
     """The details behind the row of trial ``n``; whatever is not on record is empty.
 
@@ -91,17 +83,18 @@ def markdown(page: Page) -> str:
 
 def html(
     page: Page,
-    pictures: Sequence[ShownPicture] = (),
+    pictures: Mapping[str, bytes] | None = None,
     details: Mapping[str, Detail] | None = None,
     role: Role = Role.PLAIN,
     patch: ShownCommit | None = None,
 ) -> str:
     """A document as one HTML file; without ``details``, by the numbers of their trials, every table is a plain one.
 
-    Pictures follow the first section, which has the ``role`` and may have the ``patch`` of the commit that it names.
+    Pictures (SVG, by their texts for those who cannot see them) follow the first section, which has the ``role`` and
+    may have the ``patch`` of the commit that it names.
     """
     template = _environment(html=True).get_template("page.html")
-    return template.render(page=page, pictures=pictures, details=details or {}, role=role, patch=patch)
+    return template.render(page=page, pictures=pictures or {}, details=details or {}, role=role, patch=patch)
 
 
 @cache
@@ -195,7 +188,7 @@ def _both_sides(report: Report) -> list[TrialView]:
 def page(report: Report, run_dir: Path) -> str:
     """The report as one HTML file."""
     plots = [plotted(kind, report, run_dir)[0] for kind in PlotKind]
-    pictures = [ShownPicture(following(plot), _ALT.format(plot.title)) for plot in plots if plot is not None]
+    pictures = {_ALT.format(plot.title): following(plot) for plot in plots if plot is not None}
     found = report.bisection.first_fixed is not None
     role = verdict_role(Verdict.NEW, report.bisection.direction) if found else Role.PLAIN
     behind = {str(one.n): one for one in details(report, run_dir)}

@@ -22,7 +22,7 @@ from bisector.report.blocks import Role
 from bisector.report.comparison import ComparisonReport
 from bisector.report.document import Report
 from bisector.report.drawing import following
-from bisector.report.page import Detail, ShownPicture, html
+from bisector.report.page import Detail, html
 from bisector.report.plots import CurvesPlot
 from bisector.status.view import OptionChange
 from tests.examples import cell
@@ -73,7 +73,7 @@ def page() -> str:
     wide = tuple(f"[    0.{n:06}] {'a very long line of a console ' * 8}{SCRIPT}" for n in range(60))
     options = (OptionChange("CONFIG_HZ", "250", "1000"),)
     details = {str(row.n): Detail(row.n, True, wide, wide, examples.COMMITS[0], options) for row in made.rows}
-    pictures = [ShownPicture(following(plot), f"Plot: {plot.title}") for plot in (drawn, by_commit)]
+    pictures = {f"Plot: {plot.title}": following(plot) for plot in (drawn, by_commit)}
     return html(sections.page(made), pictures, details, Role.BETTER, made.answer)
 
 
@@ -202,7 +202,7 @@ def test_page_of_a_comparison_is_as_accessible(
     """Two kernels, and three, whose rows have groups: what names a group stays in sight on a phone."""
     made = example()
     plots = comparison_plots.plots_of(made.result).values()
-    shown = [ShownPicture(following(plot), f"Plot: {plot.title}") for plot in plots]
+    shown = {f"Plot: {plot.title}": following(plot) for plot in plots}
     path = tmp_path / "comparison.html"
     path.write_text(html(comparison.page(made), shown), encoding="utf-8")
     look(browser, path, size, scheme)

@@ -22,7 +22,7 @@ from bisector.report.comparison_table import (
     sentences,
     span,
 )
-from bisector.report.page import ShownPicture, html
+from bisector.report.page import html
 from bisector.report.terminal import plain
 from bisector.status.blocks import TimeSpent
 from bisector.status.comparison import ComparedArm
@@ -204,7 +204,7 @@ def test_placebo_that_differs_is_said_first() -> None:
 
 def test_html_has_the_tables_and_no_trials() -> None:
     made = page(examples.usual())
-    found = Page(html(made, [ShownPicture(b"<svg/>", "ratios")]))
+    found = Page(html(made, {"ratios": b"<svg/>"}))
     assert len(found.all("table")) == len([one for section in made.sections for one in section.blocks
                                            if isinstance(one, Table)])  # fmt: skip
     assert len(found.all("caption")) == 1

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -14,7 +14,7 @@ from bisector.core.verdict import SideWords
 from bisector.git.repository import ShownCommit
 from bisector.report.blocks import Role
 from bisector.report.document import Report
-from bisector.report.page import Detail, ShownPicture, html
+from bisector.report.page import Detail, html
 from bisector.report.sections import page as document_of
 from bisector.status.view import OptionChange
 from tests.examples import cell
@@ -61,12 +61,12 @@ def details(report: Report, lines: tuple[str, ...] = ("one", "two")) -> list[Det
     return [Detail(row.shown.n, False, lines, lines, examples.COMMITS[0], options) for row in report.rows]
 
 
-def html_of(report: Report, known: Sequence[Detail] = (), pictures: Sequence[ShownPicture] = ()) -> str:
+def html_of(report: Report, known: Sequence[Detail] = (), pictures: Mapping[str, bytes] | None = None) -> str:
     return html(document_of(report), pictures, {str(one.n): one for one in known}, Role.BETTER, report.answer)
 
 
 def whole(report: Report) -> Page:
-    return Page(html_of(report, details(report), [ShownPicture(b"<svg/>", "a picture")]))
+    return Page(html_of(report, details(report), {"a picture": b"<svg/>"}))
 
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
@@ -102,7 +102,7 @@ def test_details_are_those_of_the_row() -> None:
 
 def test_nothing_is_loaded_and_no_other_script_runs() -> None:
     report = documents.found()
-    text = html_of(report, details(report), [ShownPicture(b"<svg/>", "a picture")])
+    text = html_of(report, details(report), {"a picture": b"<svg/>"})
     page = Page(text)
     assert [image["src"] for image in page.all("img")] == ["data:image/svg+xml;base64,PHN2Zy8+"]
     loading = [
@@ -149,7 +149,7 @@ def _hostile() -> Page:
     )
     option = OptionChange(HOSTILE, HOSTILE, HOSTILE)
     detail = [Detail(row.shown.n, False, (HOSTILE,), (HOSTILE,), commit, (option,)) for row in rows]
-    return Page(html_of(report, detail, [ShownPicture(HOSTILE.encode(), HOSTILE)]))
+    return Page(html_of(report, detail, {HOSTILE: HOSTILE.encode()}))
 
 
 def test_hostile_text_stays_text() -> None:
