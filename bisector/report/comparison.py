@@ -63,11 +63,7 @@ class ComparedKernel:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredBlock:
-    """A block as it was measured: its arms with the numbers of their trials, in order of measuring.
-
-    ``round`` counts the blocks of a setup, ``seed`` is the workload's. ``why_void`` is empty if the block counts.
-    ``host`` is empty before the first trial, and the digest of its ``era`` also if the era is not known.
-    """
+    """A block as it was measured: its arms with the numbers of their trials, in order of measuring."""
 
     n: Annotated[int, "number of the block"]
     label: Annotated[str, Key("setup"), "the setup, as the report names it"]
@@ -84,12 +80,7 @@ class MeasuredBlock:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
-    """The document of a comparison, whether it goes on or not.
-
-    ``storage`` has the commands that made the stack of each setup, ``workloads`` the job files, ``versions`` the names
-    and versions of the programs in the guest. ``seed`` is the seed of the order. ``standing`` is a sentence about
-    ``state``. ``resume_command`` and ``time`` are None if nothing is left to do and if nothing was measured.
-    """
+    """The document of a comparison, whether it goes on or not."""
 
     result: Annotated[ComparisonResult, FLAT]
     kernels: Annotated[
@@ -234,10 +225,10 @@ def _command(plan: Plan, given: Budget | None = None) -> str:
     flags += [("--stack", one.setup.stack) for one in setups]
     flags += [_workload_words(one) for one in setups]
     flags += [("--placebo",)] if len(typed) < len(plan.arms) else []
-    flags += [("--until", _percent(extent.until)) if extent.until is not None else ("--runs", str(extent.runs))]
+    flags += [("--runs", str(extent.runs)) if extent.until is None else ("--until", units.percent_text(extent.until))]
     budget = given or extent.budget
     flags += [("--budget", str(units.duration_text(budget.end_s)))] if budget is not None else []
-    flags += [("--least-effect", _percent(extent.delta)), ("--seed", str(extent.seed))]
+    flags += [("--least-effect", units.percent_text(extent.delta)), ("--seed", str(extent.seed))]
     # Only the fragments that the stacks do not imply. A kernel is built once for all stacks.
     fragments = [reporting.fragment_name(Path(name)) for name in setups[0].kernel.fragments]
     needed = {name for one in setups for name in reporting.usual_fragments(one)}
@@ -256,10 +247,6 @@ def _workload_words(settings: Settings) -> tuple[str, str]:
         return "--workload", workload.kind
     file = workload.inputs.get(row.field)
     return row.flag, file.name if file is not None else str(row.write(getattr(workload.workload, row.field)))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g}%"
 
 
 # The page
