@@ -210,10 +210,10 @@ def _verdict_table(course: CourseSoFar, room: int) -> Table | None:
     count = min(room, _VERDICTS_SHOWN)
     if not course.judged or count < 1:
         return None
-    left_out = len(course.judged) - count
-    shown = course.judged if left_out <= 0 else course.judged[-count + 1 :] if count > 1 else ()
-    rows = [Row(("…", units.plural(left_out + 1, "earlier trial"), "", "", "", ""))] if left_out > 0 else []
-    for event in shown:
+    whole = len(course.judged)
+    earlier = 0 if whole <= count else whole - count + 1
+    rows = [Row(("…", units.plural(earlier, "earlier trial"), "", "", "", ""))] if earlier else []
+    for event in course.judged[earlier:]:
         trial = event.trial
         values = figures(judged_run(trial), event.objective) if trial.runs else units.UNKNOWN
         took = units.duration(trial.timings.total_s)

@@ -198,24 +198,23 @@ def page(report: Report, run_dir: Path) -> str:
 def details(report: Report, run_dir: Path) -> tuple[Detail, ...]:
     """The details of each row of the report, in order; a .config is compared with the one before it in history."""
     found, configs = [], dict[str, kconfig.Options | None]()
-    before: tuple[Trial, kconfig.Options] | None = None
+    before: tuple[Commit, kconfig.Options] | None = None
     for row in report.rows:
-        trial = row.shown.trial
-        options = None
+        trial, options, against, changes = row.shown.trial, None, None, tuple[OptionChange, ...]()
         # A subject outside the history has no predecessor. Most files are equal, so each content is read once.
         if trial.subject.is_commit and (artifact := trial.artifact(CONFIG_ARTIFACT)) is not None:
             if artifact.sha256 not in configs:
                 configs[artifact.sha256] = effective_config(run_dir, artifact)
             options = configs[artifact.sha256]
-        against = before[0].commit if before is not None and options is not None else None
-        changes: tuple[OptionChange, ...] = ()
-        if before is not None and options is not None and options is not before[1]:
-            changes = tuple(OptionChange(*one) for one in kconfig.differences(before[1], options))
+        if options is not None:
+            against, earlier = before or (None, options)
+            if earlier is not options:
+                changes = tuple(OptionChange(*one) for one in kconfig.differences(earlier, options))
+            before = trial.commit, options
         whole = trial.stopped_early is None and trial.same_kernel_as is None and trial.subject.is_commit
         plain = whole and row.verdict in (Verdict.OLD, Verdict.NEW) and trial.origin is None
         fault = trial.fault.tail if trial.fault is not None else ()
         found.append(Detail(row.n, plain, fault, _console(run_dir, trial), against, changes))
-        before = (trial, options) if options is not None else before
     return tuple(found)
 
 

@@ -272,7 +272,7 @@ def candidate_lines(view: BisectionView) -> Iterator[str]:
 
 def first_ones(texts: Iterable[str], count: int) -> tuple[str, ...]:
     """The first ``count`` texts, and the number of the others."""
-    whole: Sequence[str] = tuple(texts)
+    whole = tuple(texts)
     return (*whole[:count], *([f"and {len(whole) - count} more"] if len(whole) > count else []))
 
 

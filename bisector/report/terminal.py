@@ -138,11 +138,11 @@ def _width(table: Table) -> int:
     return sum(max(cell_len(clean(cell)) for cell in column) + 2 for column in columns) - 2
 
 
-def lines_of(blocks: Iterable[Block], width: int = PROSE_WIDTH, table_width: int | None = None) -> list[Text]:
-    """The lines of blocks, with an empty line between them; ``table_width`` is ``width`` if it is None."""
+def lines_of(blocks: Iterable[Block], width: int) -> list[Text]:
+    """The lines of blocks, prose and tables alike of at most ``width`` cells, with an empty line between them."""
     lines: list[Text] = []
     for block in blocks:
-        shown = block_lines(block, width, width if table_width is None else table_width)
+        shown = block_lines(block, width, width)
         lines += [*([Text()] if lines and shown else []), *shown]
     return lines
 
