@@ -111,14 +111,10 @@ def test_expected_end_is_mean_times_steps_less_what_is_done() -> None:
     assert going.remaining_s(9999.0) == pytest.approx(2 * 146.4), "a slow trial never makes the rest negative"
 
 
-def test_end_is_not_known_without_ground() -> None:
+def test_end_is_not_known_without_ground_and_names_its_day_if_it_is_another() -> None:
     planned = Planned(1, examples.COMMITS[0], "the old end", 0, 2)
     assert expectation(CourseSoFar().after(planned, 0.0), 1.0, WALL) == "not known before a trial is done"
     assert expectation(course(steps_left=0), 1.0, WALL) == "not known yet"
-    assert course(steps_left=0).remaining_s(1.0) is None
-
-
-def test_end_on_another_day_names_it() -> None:
     late = WALL + timedelta(hours=9, minutes=58)
     assert expectation(course(), 180.0, late) == "about Mon 00:02, in 4 min"
 

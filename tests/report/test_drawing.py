@@ -2,8 +2,6 @@
 
 import re
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -12,7 +10,6 @@ from xml.etree import ElementTree as ET
 import pytest
 from matplotlib.lines import Line2D
 
-from bisector.core import resources
 from bisector.core.metric import Unit
 from bisector.core.objective import Objective
 from bisector.report import drawing, plots
@@ -88,16 +85,13 @@ def _dashes(line: Line2D) -> object:
     return line._unscaled_dash_pattern  # type: ignore[attr-defined] # matplotlib tells it nowhere else
 
 
-def test_curves_differ_in_more_than_colour() -> None:
+def test_curves_marks_and_bands_differ_in_more_than_colour() -> None:
     with drawing.styled():
         figure = over_time().figure()
         full = figure.axes[1]
         named = [line for line in full.get_lines() if not str(line.get_label()).startswith("_")]
         looks = {(str(line.get_linestyle()), _dashes(line), line.get_marker()) for line in named}
     assert len(named) == len(looks) == 8  # three kernels of two jobs, the threshold, an early stop
-
-
-def test_marks_and_bands_differ_in_more_than_colour() -> None:
     markers = [ink.marker for ink in drawing.SIDES.values()]
     assert len(set(markers)) == len(markers)
     assert len(set(plots.FILLS.values())) == 3
@@ -130,14 +124,6 @@ def test_commits_of_a_single_trial() -> None:
     made = plots.commits(documents.document(examples.view(examples.BROKEN)))
     assert made is not None
     assert draw(made, Picture.PNG)
-
-
-def test_other_commands_do_not_load_it() -> None:
-    loaded = "import sys, bisector.cli; print(sorted({'matplotlib', 'jinja2'} & set(sys.modules)))"
-    said = subprocess.run(
-        [sys.executable, "-c", loaded], cwd=resources.ROOT, capture_output=True, text=True, check=True
-    )
-    assert said.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("value", [3000.0, 0.0])

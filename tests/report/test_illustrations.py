@@ -53,19 +53,15 @@ def curves(run: RecordedRun) -> tuple[Plot | None, tuple[str, ...]]:
     return plotted(PlotKind.CURVES, report(run), run.run.path)
 
 
-def test_in_history_order(recorded: RecordedRun) -> None:
-    assert list(by_n(recorded)) == [1, 3, 4, 2]
-
-
-def test_the_curves_of_a_run_whose_ends_nobody_measured(tmp_path: Path) -> None:
-    """As of one output of fio that was imported with its logs."""
-    run = RecordedRun(tmp_path, histories.linear(5), {})
-    run.add("c2", FAST, more={"full/partial_iops.1.log": log_text("fixed", 1)})
-    assert curves(run)[0] is not None
-
-
-def test_configuration_is_compared_with_the_one_before_it_in_history(recorded: RecordedRun) -> None:
+def test_rows_have_consoles_faults_and_configurations_beside_those_before_them_in_history(
+    recorded: RecordedRun,
+) -> None:
     found = by_n(recorded)
+    assert list(found) == [1, 3, 4, 2]
+    console = found[1].console
+    assert (len(console), console[0], console[-1]) == (40, "line 2960", "line 2999")
+    assert (found[2].console, found[2].fault) == ((), ())
+    assert found[3].fault == ("before", "Kernel panic")
     assert (found[1].against, found[1].options) == (None, ())
     assert found[3].against == recorded.commit("c0")
     assert found[3].options == (OptionChange("CONFIG_HZ", "250", "1000"),)
@@ -81,17 +77,6 @@ def test_changed_end_is_compared_with_nothing_and_nothing_with_it(recorded: Reco
     changed = PlacedTrial(None, replace(second.shown, trial=trial))
     found = details(replace(whole, rows=(changed, first, last)), recorded.run.path)
     assert [one.against for one in found] == [None, None, recorded.commit("c0")]
-
-
-def test_console_ends_with_the_last_line(recorded: RecordedRun) -> None:
-    console = by_n(recorded)[1].console
-    assert (len(console), console[0], console[-1]) == (40, "line 2960", "line 2999")
-    assert by_n(recorded)[2].console == ()
-
-
-def test_fault_tells_its_own_lines(recorded: RecordedRun) -> None:
-    assert by_n(recorded)[3].fault == ("before", "Kernel panic")
-    assert by_n(recorded)[2].fault == ()
 
 
 def test_files_that_are_gone_are_left_out(tmp_path: Path) -> None:
@@ -157,6 +142,7 @@ def test_files_of_the_reader_are_not_published(tmp_path: Path, by: str) -> None:
 
 @pytest.mark.parametrize("metric", ["read.iops", "read.iops.steady"])
 def test_the_line_is_drawn_where_it_is_of_what_was_logged(tmp_path: Path, metric: str) -> None:
+    """Nobody measured the ends, as of one output of fio that was imported with its logs."""
     flags = {"bisect.metric": metric, "bisect.threshold": "2000"}
     run = RecordedRun(tmp_path, histories.linear(5), flags)
     run.add("c2", FAST, more={"full/partial_iops.1.log": log_text("fixed", 1)})

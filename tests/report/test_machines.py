@@ -109,7 +109,10 @@ gone  was not looked at
 
 
 def test_rows_with_their_remedies_and_what_it_comes_to() -> None:
-    assert shown(finding_blocks((GIT, IMAGE, ELF, FLEX)), 65) == ONE
+    rows, *_ = blocks = finding_blocks((GIT, IMAGE, ELF, FLEX))
+    assert shown(blocks, 65) == ONE
+    assert isinstance(rows, FactList)
+    assert [fact.label_role for fact in rows.facts] == [Role.BETTER, Role.SKIP, Role.WORSE, Role.WORSE]
     assert shown(finding_blocks((GIT,))).endswith("\n\n`bisector start` can begin here\n")
     assert shown(finding_blocks((GIT, IMAGE))).endswith("\n\n`bisector start` can begin here, 1 warning\n")
 
@@ -118,9 +121,3 @@ def test_several_machines_share_the_rows_that_they_have_alike() -> None:
     assert shown(side_by_side(FOUND), 65) == SIDE_BY_SIDE
     same = {f"bench{number}": FOUND["b1"] for number in range(32)}
     assert shown(side_by_side(same)).count("all 32: ") == 5
-
-
-def test_each_state_has_its_role() -> None:
-    rows = finding_blocks((GIT, IMAGE, ELF))[0]
-    assert isinstance(rows, FactList)
-    assert [fact.label_role for fact in rows.facts] == [Role.BETTER, Role.SKIP, Role.WORSE]

@@ -19,6 +19,7 @@ from tests.store import examples
 from tests.workload.test_job_file import GOOD
 
 SHA_A, SHA_B = "a" * 12, "b" * 12
+Flags = dict[str, str | options.Given | tuple[str, ...]]
 
 
 def command(settings: Settings, old: str = "v4.11", new: str = "v4.13-rc1") -> str:
@@ -26,19 +27,14 @@ def command(settings: Settings, old: str = "v4.11", new: str = "v4.13-rc1") -> s
     return reporting.command(row, settings)
 
 
-def kept(tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]]) -> Settings:
+def kept(tmp_path: Path, flags: Flags) -> Settings:
     run_dir = tmp_path / "run"
     run_dir.mkdir()
     return keep_inputs(options.load(flags, directory=tmp_path).settings, run_dir)
 
 
-def test_defaults_need_no_flag(tmp_path: Path) -> None:
-    assert command(kept(tmp_path, {})) == "bisector start v4.11 v4.13-rc1"
-
-
 def test_a_further_disk_is_named_even_with_its_usual_size(tmp_path: Path) -> None:
-    flags: dict[str, str | options.Given | tuple[str, ...]]
-    flags = {"storage.stack": "hdd2", "storage.hdd2.size": "1GiB", "storage.hdd2.iops_limit": "7"}
+    flags: Flags = {"storage.stack": "hdd2", "storage.hdd2.size": "1GiB", "storage.hdd2.iops_limit": "7"}
     (tmp_path / "bisector.toml").write_text('[storage.spare]\nsize = "2GiB"\n')
     assert command(kept(tmp_path, flags)).split()[4:] == [
         *("--stack", "hdd2", "--set", "storage.hdd2.size=1GiB", "--set", "storage.hdd2.iops_limit=7"),
@@ -48,6 +44,7 @@ def test_a_further_disk_is_named_even_with_its_usual_size(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
+        ({}, ""),
         ({"bisect.expect": "regression"}, "--regression"),
         ({"storage.stack": "ssd"}, "--stack ssd"),
         ({"workload.runtime": "90s"}, "--runtime 90s"),
@@ -57,9 +54,7 @@ def test_a_further_disk_is_named_even_with_its_usual_size(tmp_path: Path) -> Non
         ({"storage.overwrite": ("WD-WX11A1234567",)}, ""),
     ],
 )
-def test_what_follows_from_a_setting_is_not_said(
-    tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]], words: str
-) -> None:
+def test_defaults_and_what_follows_from_a_setting_are_not_said(tmp_path: Path, flags: Flags, words: str) -> None:
     assert command(kept(tmp_path, flags)) == f"bisector start v4.11 v4.13-rc1 {words}".rstrip()
 
 
@@ -77,7 +72,7 @@ def test_paths_and_skips(tmp_path: Path) -> None:
 def test_own_files_by_their_names(tmp_path: Path) -> None:
     for name, text in (("my.fio", GOOD), ("mine.config", "CONFIG_X=y\n"), ("base", "CONFIG_X=y\n")):
         (tmp_path / name).write_text(text)
-    flags: dict[str, str | options.Given | tuple[str, ...]] = {
+    flags: Flags = {
         "workload.job": "my.fio", "kernel.fragments": ("auto", "./mine.config"), "kernel.base_config": "base",
     }  # fmt: skip
     assert command(kept(tmp_path, flags)).split()[4:] == [
@@ -99,9 +94,7 @@ def test_own_files_by_their_names(tmp_path: Path) -> None:
         {"workload.kind": "gitgrep", "workload.gitgrep.pattern": "dm", "workload.command.line": "sync"},
     ],
 )  # fmt: skip
-def test_command_means_the_same_settings(
-    tmp_path: Path, flags: dict[str, str | options.Given | tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_means_the_same_settings(tmp_path: Path, flags: Flags, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = options.load(flags, directory=tmp_path).settings
     words = shlex.split(command(asked))
@@ -133,8 +126,12 @@ def test_a_command_its_files_and_its_figures_are_asked_for_again(tmp_path: Path)
 )
 def test_a_clone_that_is_made_is_not_typed(tmp_path: Path, name: str, words: list[str]) -> None:
     (tmp_path / name).touch()
-    given = {"workload.gitgrep.pattern": "dm", "workload.gitgrep.commit": "v6.1", "workload.gitgrep.bundle": name}
-    said = shlex.split(command(kept(tmp_path, dict(given))))
+    flags: Flags = {
+        "workload.gitgrep.pattern": "dm",
+        "workload.gitgrep.commit": "v6.1",
+        "workload.gitgrep.bundle": name,
+    }
+    said = shlex.split(command(kept(tmp_path, flags)))
     assert said[4:] == ["--grep", "dm", "--set", "workload.gitgrep.commit=v6.1", *words]
 
 

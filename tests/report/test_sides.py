@@ -32,8 +32,9 @@ Made = Callable[[], Report]
 
 
 @pytest.mark.parametrize(("made", "better", "worse"), CASES)
-def test_on_a_terminal(made: Made, better: str, worse: str) -> None:
-    view = made().bisection
+def test_on_a_terminal_and_on_the_page(made: Made, better: str, worse: str) -> None:
+    report = made()
+    view = report.bisection
     table = on_stream(report_lines(view, 120), Terminal())
     going = CourseSoFar()
     for one in view.trials:
@@ -46,11 +47,6 @@ def test_on_a_terminal(made: Made, better: str, worse: str) -> None:
         assert re.search(rf"\x1b\[{GREEN}m{better} *\x1b", text)
         assert re.search(rf"\x1b\[{RED}m{worse} *\x1b", text)
         assert not re.search(rf"\x1b\[{RED}m{better}|\x1b\[{GREEN}m{worse}", text)
-
-
-@pytest.mark.parametrize(("made", "better", "worse"), CASES)
-def test_on_the_page(made: Made, better: str, worse: str) -> None:
-    report = made()
     whole = html(page(report), details={str(row.n): Detail(row.n) for row in report.rows})
     bodies = re.findall(r'<tbody class="(\w+)">.*?<td class="verdict[^"]*"[^>]*>(\w+)</td>', whole, re.DOTALL)
     assert set(bodies) == {("better", better), ("worse", worse)}
