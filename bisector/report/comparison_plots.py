@@ -109,10 +109,7 @@ class Forest:
         figure = empty(_ROW_INCHES * sum(heights) + 0.5 * len(heights) + 0.5)
         rows = figure.subplots(len(self.panels), 1, squeeze=False, height_ratios=heights)
         for ((title, objective, scale_), marks), (axes,) in zip(self.panels.items(), rows, strict=True):
-            if scale_ is Scale.RATIO:
-                self._ratios(axes, marks)
-            else:
-                self._differences(axes, marks, objective)
+            self._axis(axes, marks, objective, scale_)
             for place, one in enumerate(marks):
                 ink, ends = SIDES[one.role], one.ends
                 if ends is not None:
@@ -125,41 +122,36 @@ class Forest:
             axes.set_xlabel(f"{_AGAINST[scale_]} {clean(self.result.arms[0].name)}")
         return finish(figure, self.title)
 
-    @property
-    def _same(self) -> str:
-        return f"same ±{100 * self.result.delta:g} %"
+    def _axis(self, axes: "Axes", marks: Sequence[ChangeMark], objective: Objective, scale_: Scale) -> None:
+        """Draw the axis of changes with the band of the same, which for differences is a share of the first value."""
+        from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, MaxNLocator, NullLocator  # noqa: PLC0415 - see drawing.py
 
-    def _ratios(self, axes: "Axes", marks: Sequence[ChangeMark]) -> None:
-        """Draw the axis of ratios, with the band of the same."""
-        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: PLC0415 - see drawing.py
-
-        band = 1 + self.result.delta
-        axes.axvspan(1 / band, band, **shaded(), label=self._same)
-        axes.axvline(1.0, color=BLACK, linewidth=0.9)
-        ends = (*(end for one in marks for end in one.ends or (one.effect.estimate,)), band)
-        most = _MARGIN * max(abs(math.log(end)) for end in ends if 0 < end < math.inf)
-        axes.set_xscale("log")
-        axes.set_xlim(math.exp(-most), math.exp(most))
-        axes.xaxis.set_major_locator(FixedLocator(ratio_ticks(most)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
-
-    def _differences(self, axes: "Axes", marks: Sequence[ChangeMark], objective: Objective) -> None:
-        """Draw the axis of differences, with the band of each mark, which is a share of the first kernel's value."""
-        from matplotlib.ticker import FuncFormatter, MaxNLocator  # noqa: PLC0415 - see drawing.py
-
-        bands = [one.effect.band(self.result.delta) for one in marks]
-        for place, band in enumerate(bands):
-            axes.barh(place, 2 * band, left=-band, height=0.7, **shaded(), label=self._same)
-        axes.axvline(0.0, color=BLACK, linewidth=0.9)
-        ends = (end for one in marks for end in one.ends or (one.effect.estimate,))
-        most = _MARGIN * max(map(abs, (*ends, *bands))) or 1.0
+        delta = self.result.delta
+        ends = [end for one in marks for end in one.ends or (one.effect.estimate,)]
+        style = {**shaded(), "label": f"same ±{100 * delta:g} %"}
+        locator: Locator
+        if scale_ is Scale.RATIO:
+            axes.axvspan(1 / (1 + delta), 1 + delta, **style)
+            most = _MARGIN * max(abs(math.log(end)) for end in (*ends, 1 + delta) if 0 < end < math.inf)
+            axes.set_xscale("log")
+            axes.set_xlim(math.exp(-most), math.exp(most))
+            axes.xaxis.set_minor_locator(NullLocator())
+            locator = FixedLocator(ratio_ticks(most))
+        else:
+            bands = [one.effect.band(delta) for one in marks]
+            for place, band in enumerate(bands):
+                axes.barh(place, 2 * band, left=-band, height=0.7, **style)
+            most = _MARGIN * max(map(abs, (*ends, *bands))) or 1.0
+            axes.set_xlim(-most, most)
+            locator = MaxNLocator(_DIFFERENCE_TICKS)
 
         def text(value: float, _place: object) -> str:
+            if scale_ is Scale.RATIO:
+                return tick_text(value)
             return difference_text(value, objective) if abs(value) > _NOTHING * most else "0"
 
-        axes.set_xlim(-most, most)
-        axes.xaxis.set_major_locator(MaxNLocator(_DIFFERENCE_TICKS))
+        axes.axvline(float(scale_ is Scale.RATIO), color=BLACK, linewidth=0.9)
+        axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(FuncFormatter(text))
 
 
