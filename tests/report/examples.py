@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from bisector.analysis.comparison import Outcome
 from bisector.core.deadline import GuestTime
@@ -50,6 +51,11 @@ def judged(n: int, commit: Commit, verdict: Verdict, empty: tuple[float, ...], f
         "by the least of its jobs",
         value=min(full),
     )
+
+
+def with_trial(shown: TrialView, **changes: Any) -> TrialView:
+    """A trial of which other things are on record."""
+    return replace(shown, trial=replace(shown.trial, **changes))
 
 
 def build_fault(n: int, commit: Commit) -> TrialView:
@@ -121,8 +127,9 @@ def by_both_clocks() -> BisectionView:
 
 
 _MADE = Commit("e" * 40, "f" * 40, 'Revert "dm cache policy smq: demote"', STARTED_AT)
-_REVERTED = judged(5, _MADE, Verdict.OLD, (998.0, 7000.0), (1001.0, 8000.0))
-REVERTED = replace(_REVERTED, trial=replace(_REVERTED.trial, cell=cell(_MADE, Kind.REVERTED, COMMITS[3].sha)))
+REVERTED = with_trial(
+    judged(5, _MADE, Verdict.OLD, (998.0, 7000.0), (1001.0, 8000.0)), cell=cell(_MADE, Kind.REVERTED, COMMITS[3].sha)
+)
 BELIEF = BeliefView(
     likely=(Likely(COMMITS[3], 0.9941),),
     contradictions=1,
@@ -177,9 +184,8 @@ def regression() -> BisectionView:
 
 def on_two_hosts() -> BisectionView:
     """The figures of the second host are four times as large."""
-    slow, fast = (replace(one, trial=replace(one.trial, host="bench1")) for one in (BROKEN, FIXED))
-    other = judged(3, COMMITS[3], Verdict.OLD, (9_000.0, 9_100.0), (4_004.0, 4_100.0))
-    other = replace(other, trial=replace(other.trial, host="bench2"))
+    slow, fast = (with_trial(one, host="bench1") for one in (BROKEN, FIXED))
+    other = with_trial(judged(3, COMMITS[3], Verdict.OLD, (9_000.0, 9_100.0), (4_004.0, 4_100.0)), host="bench2")
     lines = (HostThreshold("bench1", 2_003.1), HostThreshold("bench2", 8_012.4))
     return replace(view(slow, fast, other), host_thresholds=lines)
 

@@ -73,8 +73,10 @@ def test_a_picture_of_the_page_follows_the_scheme(made: Callable[[], Plot], said
     assert ET.fromstring(svg).get("width") == "720pt"
 
 
-def test_png() -> None:
-    png = draw(by_commit(), Picture.PNG)
+def test_png_of_a_single_trial() -> None:
+    made = plots.commits(documents.document(examples.view(examples.BROKEN)))
+    assert made is not None
+    png = draw(made, Picture.PNG)
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", png[16:24])
     assert width > height > 300
@@ -118,12 +120,6 @@ def test_a_persons_style_makes_no_difference(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(matplotlib.rcParams, "axes.linewidth", 9.0)
     assert draw(by_commit(), Picture.SVG) == before
     assert matplotlib.rcParams["axes.linewidth"] == 9.0
-
-
-def test_commits_of_a_single_trial() -> None:
-    made = plots.commits(documents.document(examples.view(examples.BROKEN)))
-    assert made is not None
-    assert draw(made, Picture.PNG)
 
 
 @pytest.mark.parametrize("value", [3000.0, 0.0])

@@ -133,9 +133,8 @@ def test_nothing_is_loaded_and_no_other_script_runs() -> None:
 def _hostile() -> Page:
     whole_of = examples.found()
     commit = replace(examples.COMMITS[3], subject=HOSTILE, sha=HOSTILE, committed_at=HOSTILE)
-    trials = tuple(
-        replace(one, why=HOSTILE, trial=replace(one.trial, cell=cell(commit), host=HOSTILE)) for one in whole_of.trials
-    )
+    hostile = (examples.with_trial(one, cell=cell(commit), host=HOSTILE) for one in whole_of.trials)
+    trials = tuple(replace(one, why=HOSTILE) for one in hostile)
     view = replace(whole_of, trials=trials, first_fixed=commit, terms=SideWords(HOSTILE, HOSTILE), message=HOSTILE)
     made = documents.found()
     rows = tuple(replace(row, shown=shown) for row, shown in zip(made.rows, trials, strict=False))

@@ -69,7 +69,7 @@ def test_what_the_guests_had_of_disks_file_system_and_machine() -> None:
     count = len(made.bisection.trials)
     schedulers = ("cfq", *["mq-deadline"] * (count - 1))
     told = tuple(
-        replace(one, trial=replace(one.trial, queues=(DiskQueue("hdd", "scsi", name, 128, 256, None),)))
+        examples.with_trial(one, queues=(DiskQueue("hdd", "scsi", name, 128, 256, None),))
         for one, name in zip(made.bisection.trials, schedulers, strict=True)
     )
     mkfs, mount = "mkfs.ext4 -q /dev/test/data", "mount -t ext4 -o relatime /dev/test/data /mnt"
@@ -154,7 +154,7 @@ def test_figures_of_writes_are_never_called_reads() -> None:
     for shown in view.trials:
         empty, full = shown.trial.runs
         jobs = tuple(replace(job, direction="write") for job in empty.jobs)
-        filled.append(replace(shown, trial=replace(shown.trial, runs=(replace(empty, jobs=jobs), full))))
+        filled.append(examples.with_trial(shown, runs=(replace(empty, jobs=jobs), full)))
     made = documents.document(replace(view, trials=tuple(filled)), (examples.COMMITS[2],))
     assert made.before_after is not None
     names = [metric.name for metric in made.before_after.metrics]
@@ -190,7 +190,7 @@ def test_what_it_took_to_fill_caches_is_told() -> None:
     (first, *rest) = found.trials
     empty, full = first.trial.runs
     rounds = tuple(replace(empty, name=round_name("empty", number), duration_s=50.0) for number in (2, 3))
-    filled = replace(first, trial=replace(first.trial, runs=(empty, *rounds, full)))
+    filled = examples.with_trial(first, runs=(empty, *rounds, full))
     text = plain(page(documents.document(replace(found, trials=(filled, *rest)))))
     told = "in 1 trial the cache was not full and steady after one run, which was repeated 2 times at most, for"
     assert f"{told} 1 min 40 s in all" in " ".join(text.split())
@@ -199,7 +199,7 @@ def test_what_it_took_to_fill_caches_is_told() -> None:
 
 def early(shown: TrialView, stop: EarlyStop) -> TrialView:
     *first, last = shown.trial.runs
-    return replace(shown, n=6, trial=replace(shown.trial, runs=(*first, replace(last, stopped_early=stop))))
+    return replace(examples.with_trial(shown, runs=(*first, replace(last, stopped_early=stop))), n=6)
 
 
 def test_culprit_with_the_kernel_of_another_commit_has_its_figures() -> None:
@@ -214,8 +214,8 @@ def test_no_subject_becomes_markup() -> None:
     evil = "a | b `c` <img src=x> [l](http://x) *b* _i_ @someone #1 ``` \x1b[31m"
     commit = replace(examples.COMMITS[3], subject=evil)
     whole = examples.found()
-    trials = tuple(replace(one, trial=replace(one.trial, cell=cell(commit))) if one.trial.commit == examples.COMMITS[3]
-                   else one for one in whole.trials)  # fmt: skip
+    *others, last = whole.trials
+    trials = (*others, examples.with_trial(last, cell=cell(commit)))
     text = markdown(page(documents.document(replace(whole, trials=trials, first_fixed=commit))))
     outside = "".join(part for index, part in enumerate(text.split("```")) if index == 0)
     assert r"a \| b \`c\` &#60;img src=x&#62; \[l\](http://x) \*b\* \_i\_ &#64;someone \#1" in outside
@@ -240,9 +240,8 @@ def test_the_run_that_counts_is_named_as_it_is_called() -> None:
     """Also when the last trial had no run."""
     view = examples.found()
     runs = (replace(view.trials[0].trial.runs[-1], name="ssd"),)
-    ran = replace(view.trials[0], trial=replace(view.trials[0].trial, runs=runs))
-    not_run = replace(ran, trial=replace(ran.trial, runs=()))
-    alone = replace(ran, trial=replace(ran.trial, runs=(replace(runs[0], name="run"),)))
+    ran, not_run = (examples.with_trial(view.trials[0], runs=of) for of in (runs, ()))
+    alone = examples.with_trial(ran, runs=(replace(runs[0], name="run"),))
     for trials, name in (((ran,), "ssd run"), ((ran, not_run), "ssd run"), ((alone,), "run"), ((not_run,), "last run")):
         said = terms_sentence(documents.document(replace(view, trials=trials)))
         assert f"read.iops of the worst job in the {name} was above" in said

@@ -194,10 +194,10 @@ def test_a_commit_that_was_not_even_built_says_so() -> None:
     assert built.kernel is not None
     kernel = replace(built.kernel, key=f"family-{examples.COMMITS[3].tree}")
     commit = replace(built.commit, tree="7" * 40)
-    unbuilt = replace(examples.REUSED, trial=replace(built, cell=cell(commit), kernel=kernel))
+    unbuilt = examples.with_trial(examples.REUSED, cell=cell(commit), kernel=kernel)
     text = "\n".join(table(examples.CULPRIT, unbuilt))
     assert "same sources as 3a5b3c7d9e1f, not built and not measured again" in text
-    own = replace(examples.REUSED, trial=replace(built, kernel=replace(kernel, key=f"family-{built.commit.tree}")))
+    own = examples.with_trial(examples.REUSED, kernel=replace(kernel, key=f"family-{built.commit.tree}"))
     assert "same kernel as 3a5b3c7d9e1f, not measured again" in table(own)[-1]
 
 
@@ -207,8 +207,7 @@ def test_an_end_without_a_commit_is_not_taken_for_the_commit() -> None:
     assert "no commit: NEW with 3a5b3c7d9e1f reverted" in why
     assert " " + "e" * 12 in row
     trial = examples.REVERTED.trial
-    picked = cell(trial.commit, Kind.PICKED, trial.subject.changed_by)
-    with_it = replace(examples.REVERTED, trial=replace(trial, cell=picked))
+    with_it = examples.with_trial(examples.REVERTED, cell=cell(trial.commit, Kind.PICKED, trial.subject.changed_by))
     assert "no commit: OLD with 3a5b3c7d9e1f added" in table(with_it)[-1]
 
 
@@ -238,7 +237,7 @@ def test_a_percentile_of_few_ios_is_told_of_below_the_table() -> None:
     view = replace(examples.found(), objective=Objective("read.clat.p99"))
     assert tail_note(view) == ""
     few = replace(records.run("full"), jobs=(replace(records.job("a", 9.0), total_ios=312),))
-    view = replace(view, trials=(replace(view.trials[0], trial=replace(view.trials[0].trial, runs=(few,))),))
+    view = replace(view, trials=(examples.with_trial(view.trials[0], runs=(few,)),))
     assert tail_note(view).startswith("Too few I/Os: read.clat.p99 of 312 I/Os of job a: about 3 of them lie beyond it")
     assert "read.clat.p99 of 312 I/Os" in examples.words_of(examples.footer_text(view))
 
@@ -254,9 +253,8 @@ def test_of_several_hosts_each_trial_says_where_it_was_and_each_host_has_its_lin
 
 
 def test_footer_counts_the_commits_that_can_matter_and_what_kernels_lack() -> None:
-    lacking = replace(examples.BROKEN.trial, kernel=records.kernel(("CONFIG_VIRTIO_MENU=y",), ("max-page-size",)))
-    plain = replace(examples.FIXED.trial, kernel=records.kernel((), ("max-page-size",)))
-    view = examples.view(TrialView(1, lacking, Verdict.OLD, ""), TrialView(2, plain, Verdict.NEW, ""))
+    lacking = examples.with_trial(examples.BROKEN, kernel=records.kernel(("CONFIG_VIRTIO_MENU=y",), ("max-page-size",)))
+    view = examples.view(lacking, examples.with_trial(examples.FIXED, kernel=records.kernel((), ("max-page-size",))))
     footer = examples.footer_text(replace(view, relevance=Relevance(14_565, 1_012)), 80)
     assert "14,565 commits, 1,012 can matter to this kernel" in footer
     assert "not obtained  CONFIG_VIRTIO_MENU=y (1 of 2 kernels)\n" in footer
@@ -264,8 +262,8 @@ def test_footer_counts_the_commits_that_can_matter_and_what_kernels_lack() -> No
 
 
 def test_one_compiler_is_in_the_footer_and_several_are_beside_each_kernel_too() -> None:
-    by_another = replace(examples.FIXED.trial, kernel=replace(records.kernel(), toolchain="gcc 11.3"))
-    one, other = TrialView(1, examples.BROKEN.trial, Verdict.OLD, ""), TrialView(2, by_another, Verdict.NEW, "")
+    one = examples.BROKEN
+    other = examples.with_trial(examples.FIXED, kernel=replace(records.kernel(), toolchain="gcc 11.3"))
     assert "compiler      gcc 12.2.0, GNU ld 2.40\n" in examples.footer_text(examples.view(one), 80)
     assert "built by" not in examples.shown(run_blocks(examples.view(one)))
     footer = examples.footer_text(examples.view(one, other), 80)
