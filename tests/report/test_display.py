@@ -22,16 +22,12 @@ from bisector.report.terminal import as_text, on_stream
 from tests.report import examples
 
 Maker = Callable[[TextIO], Display]
-FACES: dict[str, Maker] = {
-    "live": LiveProgress,
-    "plain": PlainLines,
-    "quiet": Quiet,
-}
 
 
-@pytest.fixture(params=FACES)
+@pytest.fixture(params=[LiveProgress, PlainLines, Quiet], ids=["live", "plain", "quiet"])
 def make(request: pytest.FixtureRequest) -> Maker:
-    return FACES[str(request.param)]
+    face: Maker = request.param
+    return face
 
 
 class Terminal(io.StringIO):

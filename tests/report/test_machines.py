@@ -22,33 +22,17 @@ JOB = UnderWay(
 )
 TOLD = HostDescription(versions=spec.own_versions(), clock_s=0.0, jobs=(), free_bytes=212 << 30)
 OTHER = msgspec.structs.replace(spec.own_versions(), python="3.9")
-STATUS = FleetStatus(
-    versions=spec.own_versions(),
-    hosts=(
-        HostStatus(name="bench1", state=HostState.IDLE, trouble=None, remedy=None, told=TOLD),
-        HostStatus(
-            name="bench2",
-            state=HostState.WORKING,
-            trouble=None,
-            remedy=None,
-            told=msgspec.structs.replace(TOLD, jobs=(JOB,)),
-        ),
-        HostStatus(
-            name="old",
-            state=HostState.REFUSED,
-            trouble=spec.version_differences(OTHER),
-            remedy="install the same commit",
-            told=msgspec.structs.replace(TOLD, versions=OTHER),
-        ),
-        HostStatus(
-            name="away",
-            state=HostState.UNREACHABLE,
-            trouble="away cannot be reached",
-            remedy="ssh away true",
-            told=None,
-        ),
-    ),
-)
+IDLE = HostStatus(name="bench1", state=HostState.IDLE, trouble=None, remedy=None, told=TOLD)
+BUSY, OLD, AWAY = (
+    msgspec.structs.replace(IDLE, name=name, state=state, told=told, trouble=trouble, remedy=remedy)
+    for name, state, told, trouble, remedy in (
+        ("bench2", HostState.WORKING, msgspec.structs.replace(TOLD, jobs=(JOB,)), None, None),
+        ("old", HostState.REFUSED, msgspec.structs.replace(TOLD, versions=OTHER), spec.version_differences(OTHER),
+         "install the same commit"),
+        ("away", HostState.UNREACHABLE, None, "away cannot be reached", "ssh away true"),
+    )
+)  # fmt: skip
+STATUS = FleetStatus(versions=spec.own_versions(), hosts=(IDLE, BUSY, OLD, AWAY))
 
 
 def test_who_is_there_what_it_does_and_its_versions_side_by_side() -> None:
