@@ -150,7 +150,7 @@ class Forest:
                 return tick_text(value)
             return difference_text(value, objective) if abs(value) > _NOTHING * most else "0"
 
-        axes.axvline(float(scale_ is Scale.RATIO), color=BLACK, linewidth=0.9)
+        axes.axvline(1.0 if scale_ is Scale.RATIO else 0.0, color=BLACK, linewidth=0.9)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(FuncFormatter(text))
 
