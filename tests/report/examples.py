@@ -230,8 +230,3 @@ def footer_text(view: BisectionView, width: int = 80) -> str:
 
 def answer_text(view: BisectionView, width: int = 80) -> str:
     return shown([answer(view)], width)
-
-
-def words_of(text: str) -> str:
-    """A text without its lines and columns."""
-    return " ".join(text.split())

@@ -8,12 +8,11 @@ from bisector.analysis.comparison import Scale
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.trial import Trial
-from bisector.report.comparison import ComparisonReport, page
+from bisector.report.comparison import ComparisonReport
 from bisector.report.comparison_plots import Forest, RunOrder, plots_of, ratio_ticks, rows_of, tick_text
 from bisector.report.drawing import Picture, draw
 from bisector.status.comparison import MeasuredSetup, SoundBlock
 from tests.report import comparison_examples as examples
-from tests.report.examples import words_of
 
 
 def forest(report: ComparisonReport, metric: str | None = None) -> Forest:
@@ -69,8 +68,6 @@ def test_differences_have_a_panel_of_their_own_with_their_intervals() -> None:
     assert one.effect.estimate == pytest.approx(1.2, rel=0.01)
     assert (other.effect.estimate, other.effect.band(made.result.delta)) == (12.0, 0.0)
     assert other.ends == pytest.approx((12 - 4.9683, 12 + 4.9683), abs=1e-4)  # t of 2 freedoms: 4.3027
-    said = words_of(examples.RENDERERS["txt"](page(made)))
-    assert "differences are given and not ratios: cache.dirty_blocks on lvmcache(ssd,hdd)+ext4." in said
 
 
 def test_the_axis_of_differences_is_linear_and_has_signs_and_units() -> None:
