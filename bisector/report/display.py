@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Self, TextIO, cast
 
 from rich.live import Live
@@ -232,22 +231,18 @@ class Display:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = LastingStream(stream)
+        self._screen: AbstractContextManager[object] = nullcontext()
         self._exits = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(hangup_ignored())
-            stack.enter_context(self._screen())
+            stack.enter_context(self._screen)
             self._exits = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._exits.close()
-
-    def _screen(self) -> AbstractContextManager[object]:
-        return nullcontext()
 
     def __call__(self, event: Event, /) -> None:
         """Take one event."""
@@ -279,16 +274,13 @@ class LiveProgress(Display):
         self._console = console(cast(TextIO, self._stream))  # rich's type asks for all of IO[str]
         self._course = CourseSoFar()
         self._clock = clock
-        self._live = Live(
+        self._screen = self._live = Live(
             get_renderable=lambda: Text("\n").join(self._picture()),
             console=self._console,
             refresh_per_second=_REFRESHES_PER_SECOND,
             transient=True,
             vertical_overflow="crop",
         )
-
-    def _screen(self) -> AbstractContextManager[object]:
-        return self._live
 
     def __call__(self, event: Event, /) -> None:
         """Fold one event into the state; a note is printed above the picture and stays."""
