@@ -6,7 +6,7 @@ flight, it is the mean over all their outcomes (Ben-Or and Hassidim 2008).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -15,7 +15,7 @@ import numpy as np
 from bisector.core.verdict import Verdict
 from bisector.search.graph import OLD_END, Floats, Kernel, Mask, Numbers, RangeGraph, SearchFacts, as_mask, new_under
 from bisector.search.likelihood import Key
-from bisector.search.posterior import Chances, KernelEvidence, Posterior
+from bisector.search.posterior import Chances, Posterior
 
 # Outcomes less likely than _UNLIKELY are left out, and so are all but the _MOST_OUTCOMES likeliest.
 _UNLIKELY = 4e-3
@@ -272,37 +272,6 @@ def contradicted(belief: Posterior, commit: int) -> bool:
     return sum(sides[kernel] * (one.new - one.old) for kernel, one in read.items() if one is not None) < 0
 
 
-def needs_another_revert_reading(
-    problem: SearchProblem, facts: SearchFacts, belief: Posterior, surely: float, at_most: int
-) -> bool:
-    """Whether to read the new end without the likeliest commit again, because the support for the commit may be luck.
-
-    It may be luck while the commit has less than the probability ``surely`` in some cases of the noise: on a host that
-    may mislead in every fifth run, one matching reading is little evidence; on a host that is known to be quiet, it is
-    enough. At most ``at_most`` readings are made. The old end with the commit is not used: it may lack what the commit
-    builds upon, however often it is read.
-    """
-    read = sum(one.of == (belief.best, Kernel.REVERTED) for one in facts.readings)
-    can_be_had = Kernel.REVERTED in possible_changed_ends(problem, facts, belief.best)
-    return belief.surely < surely and can_be_had and 0 < read < at_most
-
-
-def misfits_to_reread(
-    problem: SearchProblem, facts: SearchFacts, belief: Posterior, suspect: int, odds: float
-) -> Iterator[int]:
-    """The suspect and its parents whose own runs put them on the wrong side, but with less than ``odds``.
-
-    Most such runs are accidents, because everything else speaks for the suspect. Of equal kernels the measured one is
-    returned. Commits that no reading can be had of any longer are left out.
-    """
-    measured = dict(facts.twins)
-    for commit in (suspect, *problem.graph.parents[suspect]):
-        read = belief.tested.get(commit)
-        is_open = read is not None and commit not in facts.unreadable and not _fits(read, commit, suspect)
-        if is_open and read is not None and abs(read.surely_new) < math.log(odds):
-            yield measured.get(commit, commit)
-
-
 def changed_end_lacking_whole_run(problem: SearchProblem, facts: SearchFacts, commit: int) -> Kernel | None:
     """The changed end of ``commit`` to read again, in a whole run, if all runs of its changed ends were stopped early.
 
@@ -311,20 +280,6 @@ def changed_end_lacking_whole_run(problem: SearchProblem, facts: SearchFacts, co
     runs = [one for one in facts.readings if one.commit == commit and one.kernel is not Kernel.COMMIT]
     read = set() if any(one.full for one in runs) else {one.kernel for one in runs}
     return next((kernel for kernel in possible_changed_ends(problem, facts, commit) if kernel in read), None)
-
-
-def has_no_contrary_reading(problem: SearchProblem, belief: Posterior, commit: int) -> bool:
-    """Whether no readings of ``commit``, of its parents or of its changed ends speak against it.
-
-    The prior and the readings of other kernels do not count.
-    """
-    read = {one: belief.tested.get(one) for one in (commit, *problem.graph.parents[commit])}
-    fit = (_fits(evidence, one, commit) for one, evidence in read.items() if evidence is not None)
-    return all(fit) and not contradicted(belief, commit)
-
-
-def _fits(read: KernelEvidence, commit: int, suspect: int) -> bool:
-    return (read.new >= read.old) is (commit == suspect)
 
 
 def possible_changed_ends(problem: SearchProblem, facts: SearchFacts, commit: int) -> tuple[Kernel, ...]:

@@ -1,23 +1,13 @@
 """Whether two sides differ, how large a commit's effect is, and whether one change explains the readings; pure.
 
-Two sides are compared by readings of both in turn (docs/method.md). A reading is the level of its side, plus a linear
-drift of the host, plus noise (least squares with the place in the order as a covariate: Fisher, Statistical Methods for
-Research Workers, 1932, 49.1). In all looks together, two equal sides are said to differ at most once in 1,000 times
-(100,000 simulated ends each, with and without drift, normal and heavy tails). Student's t has whole degrees of freedom,
-and so is a finite sum (Abramowitz and Stegun 26.7.3, 26.7.4): no SciPy is needed.
-
-No commit is named before readings show its effect. Before a commit is named whose effect is less than a factor of 2,
-both kernels are read in turn, until the 95 % interval of their difference excludes half of the difference of the ends.
-Noise is pooled over all kernels. (Google's culprit finder reads 30 pairs:
-pinpoint/go/workflows/catapult/culprit_finder.go.)
-
-The first alternative to one change is a change that came, went, and came for good. Only the ratio of the probabilities
-of all readings tells the two apart, and "not one change" is said if one change is less likely than 1 in 1,000: by
-Markov's inequality at most one of 100,000 searches for a single change ever says so. The second alternative is
-*nothing*: the ends may have differed by the day.
+docs/method-evidence.md and docs/method-search.md have the rules, and how often they err. A reading is the level of its
+side, plus a linear drift of the host, plus noise: least squares with the place in the order as a covariate (Fisher,
+Statistical Methods for Research Workers, 1932, 49.1). Noise is pooled over all kernels. (Google's culprit finder reads
+30 pairs: pinpoint/go/workflows/catapult/culprit_finder.go.)
 """
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,7 +69,7 @@ _LEAST = 1e-12  # of a rate: nothing is impossible
 
 
 def within(t: float, freedom: int) -> float:
-    """P(abs(T) <= ``t``) of Student's t with ``freedom`` degrees of freedom."""
+    """P(abs(T) <= ``t``) of Student's t with whole degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4)."""
     if math.isinf(t):
         return 1.0
     angle = math.atan2(abs(t), math.sqrt(freedom))
@@ -226,15 +216,13 @@ def pairs_to_tell(spread: float, effect: float) -> int | None:
 
     None if more pairs are needed than anybody has time for.
     """
-    few, many = 1, 2
+    many = 2
     while not _tells(spread, effect, many, _POWER):
-        few, many = many, 2 * many
+        many *= 2
         if many > _MOST_PAIRS:
             return None
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if _tells(spread, effect, middle, _POWER) else (middle, many)
-    return many
+    untold = range(many // 2 + 1, many)
+    return untold.start + bisect_left(untold, True, key=lambda pairs: _tells(spread, effect, pairs, _POWER))
 
 
 def _tells(spread: float, effect: float, pairs: int, power: float = 0.0) -> bool:

@@ -13,7 +13,6 @@ new end without a commit has all commits but that one, the old end with a commit
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -91,16 +90,6 @@ class RangeGraph:
         """The new end."""
         return len(self.parents) - 1
 
-    @cached_property
-    def merges(self) -> Mask:
-        """Which commits have more than one parent."""
-        return np.array([len(row) > 1 for row in self.parents], dtype=np.bool_)
-
-    @cached_property
-    def sizes(self) -> Floats:
-        """The number of commits of the range in the kernel of each commit."""
-        return np.round(self.mass(np.ones(len(self))))
-
     def members(self, commit: int) -> Numbers:
         """The commits of the segment of ``commit``, oldest first."""
         segment = self.segment[commit]
@@ -108,10 +97,7 @@ class RangeGraph:
 
     def ancestors(self, commit: int) -> Mask:
         """Which commits of the range the kernel of ``commit`` contains: its ancestors and itself."""
-        segment, place = self.segment[commit], int(self.position[commit])
-        reached: Mask = self.reach.row(segment)[self.segment]
-        reached[self.order[self.first[segment] + place + 1 : self.first[segment + 1]]] = False
-        return reached
+        return self.has(commit, np.arange(len(self)))
 
     def has(self, commit: int, which: Numbers) -> Mask:
         """Which commits of ``which`` the kernel of ``commit`` contains."""

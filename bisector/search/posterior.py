@@ -5,10 +5,8 @@ are a *class*: the sum over classes and cases of the noise is exact. The posteri
 time, so their order makes no difference.
 
 The levels that the figures of a host leave possible are learnt from all readings of a search, with the rates at their
-prior mean. The likeliest levels are found by expectation and maximisation together with the position of the change
-(Dempster, Laird and Rubin 1977). Particles are drawn around them, once as widely as all readings leave the levels open
-and once as widely as the readings of certain sides do, then around what these draws found (adaptive importance
-sampling; Cappé and others 2004), and resampled (Rubin 1988).
+prior mean, as docs/method-search.md says: the likeliest levels by expectation and maximisation (Dempster, Laird and
+Rubin 1977), particles around them by adaptive importance sampling (Cappé and others 2004) and resampling (Rubin 1988).
 """
 
 import math

@@ -17,11 +17,8 @@ from bisector.search.choice import (
     SearchProblem,
     changed_end_lacking_whole_run,
     contradicted,
-    has_no_contrary_reading,
     kernel_gain_bits,
-    misfits_to_reread,
     missing_whole_runs,
-    needs_another_revert_reading,
     possible_changed_ends,
     prospects,
 )
@@ -29,7 +26,7 @@ from bisector.search.effect import Fit, SuspectEffect, chance_of_nothing, effect
 from bisector.search.graph import OLD_END, Kernel, SearchFacts
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import capacity, expected_runs
-from bisector.search.posterior import Posterior, posterior
+from bisector.search.posterior import KernelEvidence, Posterior, posterior
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +246,10 @@ def figures_tell(rules: Rules, belief: Posterior) -> bool:
     return belief.overlap > rules.most_overlap
 
 
+def _fits(read: KernelEvidence, commit: int, suspect: int) -> bool:
+    return (read.new >= read.old) is (commit == suspect)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Situation:
     """The inputs of a decision, and the steps that it chooses from."""
@@ -326,7 +327,10 @@ class _Situation:
         effect = effect_of(self.problem, self.facts, best, belief.levels)
         of_all = effect_of_all(self.problem, self.facts)
         shown = effect is None or effect.is_shown
-        named = top >= target and has_no_contrary_reading(self.problem, belief, best) and shown and self.something
+        # The readings of the commit, of its parents and of its changed ends alone, without the prior and all others
+        own = {one: belief.tested.get(one) for one in (best, *self.problem.graph.parents[best])}
+        fits = all(_fits(read, one, best) for one, read in own.items() if read is not None)
+        named = top >= target and fits and not contradicted(belief, best) and shown and self.something
         ending = SearchEnding.FOUND if named else SearchEnding.NARROWED
         if not fitted.one_change:
             ending = SearchEnding.NOT_ONE_CHANGE
@@ -364,9 +368,19 @@ class _Situation:
         stand_ins = self.has_changed_end(suspect) and not contradicted(belief, suspect)
         for commit in missing_whole_runs(problem, facts, suspect, stand_ins=stand_ins):
             yield self.trial(outlook, commit, confirms=True)
-        for commit in misfits_to_reread(problem, facts, belief, suspect, rules.sure):
-            yield self.trial(outlook, commit, confirms=True)
-        if needs_another_revert_reading(problem, facts, belief, rules.surely, rules.max_reverts):
+        # Most runs that put the suspect or a parent on the wrong side are accidents, because everything else speaks for
+        # the suspect. Of equal kernels the measured one is read.
+        for commit in (suspect, *problem.graph.parents[suspect]):
+            read = belief.tested.get(commit)
+            if read is None or commit in facts.unreadable or _fits(read, commit, suspect):
+                continue
+            if abs(read.surely_new) < math.log(rules.sure):
+                yield self.trial(outlook, dict(facts.twins).get(commit, commit), confirms=True)
+        # On a host that may mislead in every fifth run, one matching reading may be luck. The old end with the suspect
+        # is not used: it may lack what the suspect builds upon, however often it is read.
+        read_reverted = sum(one.of == (suspect, Kernel.REVERTED) for one in facts.readings)
+        may_be_luck = belief.surely < rules.surely and 0 < read_reverted < rules.max_reverts
+        if may_be_luck and Kernel.REVERTED in possible_changed_ends(problem, facts, suspect):
             yield self.undo(suspect, Kernel.REVERTED, confirms=True)
         if float(belief.p[suspect]) >= rules.target:
             yield from self.pair(effect_of(problem, facts, suspect, belief.levels), something=self.something)

@@ -18,7 +18,7 @@ from bisector.search.simulate.world import (
     APART_MIN,
     CACHED_SHARE,
     CLEAR_MIN,
-    EARLY_NEW_MIN,
+    EARLY_MIN,
     MOST_SAVED_MIN,
     RUN_MIN,
     SETUP_MIN,
@@ -73,7 +73,7 @@ def test_minutes() -> None:
     assert [(one.commit, one.verdict) for one in read] == [(OLD_END, Verdict.OLD), (made.graph.tip, Verdict.NEW)]
     assert made.minutes == BOTH_ENDS_MIN
     made.measure(made.graph.tip, whole=False)
-    spent = BOTH_ENDS_MIN + 2 + SETUP_MIN + EARLY_NEW_MIN  # the tree was there already
+    spent = BOTH_ENDS_MIN + 2 + SETUP_MIN + EARLY_MIN  # the tree was there already
     assert made.minutes == pytest.approx(spent)
     made.measure(made.graph.tip, whole=True)
     assert made.minutes == pytest.approx(spent + SETUP_MIN + WHOLE_RUN_MIN)  # and now the kernel is

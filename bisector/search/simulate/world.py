@@ -15,7 +15,7 @@ from bisector.core.verdict import Verdict
 from bisector.search.choice import Costs, short_fill_pays
 from bisector.search.effect import LARGE, InTurn, PairsConclusion, PairsRule, told
 from bisector.search.graph import OLD_END, Floats, Kernel, Mask, RangeGraph, Reading, new_under
-from bisector.search.likelihood import HostScale
+from bisector.search.likelihood import PICK_IN_VAIN, HostScale
 from bisector.search.noise import OF_HOSTS, Expected, Levels, levels_apart
 
 SETUP_MIN = 3.0  # boot, storage stack, files
@@ -36,8 +36,7 @@ APART_FACTOR = 2.0
 # apart: that is at 45 % of the run on average (the same tests).
 ALIKE_MIN = 7.0
 ALIKE_FACTOR = 2.5
-EARLY_NEW_MIN = SHORT_FILL_MIN + CLEAR_MIN
-EARLY_OLD_MIN = SHORT_FILL_MIN + CLEAR_MIN
+EARLY_MIN = SHORT_FILL_MIN + CLEAR_MIN
 # An incremental build from one tree to another.
 BUILD_LEAST_MIN = 2.0
 BUILD_MOST_MIN = 12.0
@@ -60,8 +59,8 @@ class Durations:
     build_most_min: float = BUILD_MOST_MIN
     setup_min: float = SETUP_MIN
     whole_run_min: float = WHOLE_RUN_MIN
-    early_old_min: float = EARLY_OLD_MIN
-    early_new_min: float = EARLY_NEW_MIN
+    early_old_min: float = EARLY_MIN
+    early_new_min: float = EARLY_MIN
     unclear_min: float = SHORT_FILL_MIN + RUN_MIN
     apart_min: float = RUN_MIN + APART_MIN
     both_ways_min: float = 2 * (SETUP_MIN + SHORT_FILL_MIN + RUN_MIN)
@@ -141,8 +140,6 @@ SKIP_IN_RUNS_SHARE = 0.5
 _CLEARLY_BELOW = 2 / 3
 # The standard deviation of the hosts' speed on the log scale: a factor of 2.
 _HOSTS_APART = math.log(2)
-# How often a commit that is picked on the old end lacks what it builds upon; likelihood.py assumes the same.
-_PICK_IN_VAIN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,49 +207,28 @@ class Conditions:
         return None if self.effect is None else levels_apart(self.effect, self.spread)
 
 
-@dataclass(slots=True, eq=False)
 class World:
     """A simulated truth that answers trials and counts their minutes. Both ends have been read once, as in ``start``.
 
     ``culprits`` are the commits that made a change, drawn with the probabilities ``likely``, by default all equal.
     """
 
-    graph: RangeGraph
-    conditions: Conditions
-    rng: np.random.Generator
-    likely: Floats | None = None
-    culprits: tuple[int, ...] = ()
-    here: SimulatedHost = field(init=False)
-    is_filled_short: bool = False
-    relevant: Mask = field(init=False)
-    suspects: Mask | None = field(init=False)
-    untestable: Mask = field(init=False)
-    _sides: dict[int, Verdict] = field(init=False)
-    _misleads: Mask = field(init=False)
-    _no_undo: Mask = field(init=False)
-    _undone_mislead: Mask = field(init=False)
-    _no_pick: Mask = field(init=False)
-    _picked_in_vain: Mask = field(init=False)
-    built: set[tuple[int, Kernel]] = field(default_factory=set)
-    _between: set[tuple[int, Kernel]] = field(default_factory=set)
-    _guests_built_min: float = 0.0
-    _mirrored: bool = False
-    _is_searching: bool = False
-
-    def __post_init__(self) -> None:
-        count, rates, rng = len(self.graph), self.conditions, self.rng
+    def __init__(
+        self, graph: RangeGraph, conditions: Conditions, rng: np.random.Generator, likely: Floats | None = None
+    ) -> None:
+        self.graph, self.conditions, self.rng = graph, conditions, rng
+        count, rates = len(graph), conditions
         drawn = (
-            rng.integers(count) if self.likely is None else rng.choice(count, p=self.likely)
-            for _ in range(1 + rates.second_step)
+            rng.integers(count) if likely is None else rng.choice(count, p=likely) for _ in range(1 + rates.second_step)
         )
         self.culprits = tuple(map(int, drawn))
-        self.relevant = rng.random(count) < rates.relevant
+        self.relevant: Mask = rng.random(count) < rates.relevant
         self.relevant[list(self.culprits)] = True
         has_all, build_min = self.graph.ancestors(self.graph.tip), rates.durations.build_most_min
         self._sides = {OLD_END: Verdict.OLD, self.graph.tip: Verdict.NEW}
         # The host built both ends, the new one last
         self.here = SimulatedHost((~has_all, has_all), (build_min, build_min), dict(self._sides))
-        self.suspects = None
+        self.suspects: Mask | None = None
         if rates.suspects is not None:
             self.suspects = rng.random(count) < SUSPECT_SHARE
             self.suspects[list(self.culprits)] = rng.random() < rates.suspects
@@ -272,7 +248,10 @@ class World:
         self._no_undo = rng.random(count) >= rates.undo
         self._undone_mislead = rng.random(count) < rates.sticky
         self._no_pick = rng.random(count) >= rates.pick
-        self._picked_in_vain = rng.random(count) < _PICK_IN_VAIN
+        self._picked_in_vain = rng.random(count) < PICK_IN_VAIN
+        self.built, self._between = (set[tuple[int, Kernel]]() for _ in range(2))
+        self._guests_built_min = 0.0
+        self._mirrored = self._is_searching = self.is_filled_short = False
         self.here.ends = self._first_ends()
 
     @property
