@@ -7,6 +7,7 @@ setups: Welch (1947, 34:28).
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -306,15 +307,12 @@ def blocks_to_tell(one: Effect, delta: float = DELTA, family: int = 1) -> int | 
         differs = one.half_width_after(blocks, family) < abs(one.mean)
         return differs or one.half_width_after(blocks) <= one.band(delta) - abs(one.mean)
 
-    few, many = one.blocks, MOST_BLOCKS
     if one.spread == 0:  # only the permutations tell
-        return max(few + 1, blocks_for_exact(family))
-    if few < 2 or not tells(many):  # noqa: PLR2004 - one block has no spread
+        return max(one.blocks + 1, blocks_for_exact(family))
+    if one.blocks < 2 or not tells(MOST_BLOCKS):  # noqa: PLR2004 - one block has no spread
         return None
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if tells(middle) else (middle, many)
-    return many
+    more = range(one.blocks + 1, MOST_BLOCKS)
+    return more.start + bisect_left(more, True, key=tells)
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:

@@ -1,16 +1,9 @@
 """When a run may end early: the cache that it fills is settled, or its side of the threshold is clear; pure.
 
-A cache is settled when it is full and its figures hold still over a window (docs/method-evidence.md; SNIA's Solid State
-Storage Performance Test Specification 2.0.2, 2.1.24). Only whole periods of the policy are left out, since the figures
-of the next run depend on where in a period it begins. A short fill is harmless if both ends, measured both ways, are on
-the same side and on the same level: with readings that have noise of 5 %, and ends that are three times apart, a
-harmless fill looks harmful at less than 1 of 100 ends.
-
-A run that an answer rests on is compared not only with the threshold, but also with the whole run of the other kernel,
-piece by piece at the same moments: Student's t over ten pieces puts them a factor of 1.25 apart, in all looks together
-(Bonferroni). A run of an end after a short fill is compared with the end's own whole run, by two one-sided tests
-(Schuirmann 1987). No run is called slow before all known fast runs had become fast, and some time more
-(:func:`guard_s`), since a kernel that takes its time to become fast looks like a slow one until then.
+docs/method-evidence.md has the rules, and how often they err. Only whole periods of a cache's policy are left out of a
+fill, since the figures of the next run depend on where in a period it begins. A run is compared with another one piece
+by piece at the same moments, by Student's t, in all looks together (Bonferroni), or by two one-sided tests (Schuirmann
+1987).
 """
 
 import math
@@ -499,22 +492,20 @@ def _deciding(objective: Objective, jobs: Sequence[RunProgress]) -> list[tuple[s
     return [("", (at_s, together / (len(courses) if objective.over == MEAN else 1)))]
 
 
-def reached_s(rates: Floats, runtime_s: float, threshold: float) -> float | None:
-    """The second from which on a job of a whole run stayed above the threshold, by the mean of a window.
-
-    ``rates`` are those of its batches, each :func:`batch_s` long. None if it did not end above the threshold.
-    """
-    if rates.size < _BATCHES:
-        return None
-    means = np.convolve(rates, np.full(_BATCHES, 1.0 / _BATCHES), mode="valid")
-    first = int(np.flatnonzero(means <= threshold).max(initial=-1)) + 1
-    return (first + _BATCHES) * batch_s(runtime_s) if first < means.size else None
-
-
 def became_fast_s(jobs: Sequence[Floats], runtime_s: float, threshold: float) -> float | None:
-    """The second from which on each job of a whole run stayed above the threshold; None if one did not."""
-    known = [at_s for job in jobs if (at_s := reached_s(job, runtime_s, threshold)) is not None]
-    return max(known) if known and len(known) == len(jobs) else None
+    """The second from which on each job of a whole run stayed above the threshold, by the mean of a window.
+
+    ``jobs`` has the rates of each job's batches, each :func:`batch_s` long. None if a job did not end above it.
+    """
+    firsts = []
+    for rates in jobs:
+        if rates.size < _BATCHES:
+            return None
+        means = np.convolve(rates, np.full(_BATCHES, 1.0 / _BATCHES), mode="valid")
+        firsts.append(int(np.flatnonzero(means <= threshold).max(initial=-1)) + 1)
+        if firsts[-1] >= means.size:
+            return None
+    return (max(firsts) + _BATCHES) * batch_s(runtime_s) if firsts else None
 
 
 def deciding_rates(objective: Objective, jobs: Mapping[str, Floats]) -> tuple[Floats, ...]:

@@ -1,14 +1,10 @@
 """The levels of readings: those of both ends and the threshold between them, and changes in a series; pure.
 
-Readings are scores. Two levels are separated by an empty gap: at least a factor of 2, and wide compared with the spread
-of the readings on a level. The threshold is the middle of the gap beside the new end's level, because a kernel that is
-like neither end does not have the change yet; between ends that are closer than a factor of 2 it is the middle of their
-means.
-
-Where a series of figures changed its level is found by a test with a stated rate of false alarms (docs/nightly.md):
-circular binary segmentation (Olshen and others, Biostatistics 2004, 5:557) on ranks, against random orders of the same
-series, which is exact for any distribution of the noise, ties and outliers included. Each change is tested again
-between its own neighbours, and the parts are searched in turn.
+Readings are scores. docs/method-evidence.md has the rules for levels, thresholds and ends. Where a series of figures
+changed its level is found by a test with a stated rate of false alarms (docs/nightly.md): circular binary segmentation
+(Olshen and others, Biostatistics 2004, 5:557) on ranks, against random orders of the same series, which is exact for
+any distribution of the noise, ties and outliers included. Each change is tested again between its own neighbours, and
+the parts are searched in turn.
 """
 
 import math

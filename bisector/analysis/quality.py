@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from itertools import chain
 from statistics import fmean, median
 from typing import Generic, TypeVar
 
@@ -23,7 +22,6 @@ from bisector.core.objective import OVER, Objective
 from bisector.core.trial import Trial
 from bisector.core.units import plural
 from bisector.storage.layer import FILL
-from bisector.storage.stack import Stack
 from bisector.workload.base import INTERRUPTS
 from bisector.workload.repetitions import PREPARED
 
@@ -146,25 +144,28 @@ _MOST_WRITE_BACK = 0.5
 _MOST_LAYOUT = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits beyond which a trial does not count; ``speed`` is that of the host's cores, None if it is not known.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Same(Generic[T]):
+    """A value that is compared by its identity: comparing all facts of a trial takes longer than finding weaknesses."""
 
-    ``asked_runtime_s`` is the length that a run was asked to have.
-    """
+    it: T
 
-    max_other_cores: float
-    max_steal_share: float
-    asked_runtime_s: float
-    max_speed_change: float = 0.15
-    speed: Speed | None = None
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.it is other.it
+
+    def __hash__(self) -> int:
+        return id(self.it)
 
 
-def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "read") -> tuple[str, ...]:
+# Weaknesses and scores of all trials are needed for each conclusion, and there is one after each trial.
+_MOST_KNOWN = 4096
+
+
+def weaknesses(trial: Trial, settings: Settings, speed: Speed | None = None) -> tuple[str, ...]:
     """Return why a trial is weak evidence, the reasons of its last, judged run first; empty if it is not weak.
 
-    ``direction`` is the direction of the I/O that decides: a job that did none of it is no measurement. If it is empty,
-    a figure of a job or of the run as a whole decides, and a job that did no I/O at all is no measurement.
+    A job that did none of the I/O that decides is no measurement; if a figure of a job or of the run as a whole
+    decides, neither is a job that did no I/O at all. ``speed`` is that of the host's cores, None if it is not known.
 
     Every run counts, and the time between runs, too: the last run depends on how the earlier ones filled the cache, and
     on how long the cache has been there (dm-cache's smq looks it over once a minute). For trials that others measured
@@ -173,21 +174,37 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "rea
     other work nor how long a run took; but a guest that received an interrupt from outside does not repeat exactly. The
     stack says in which state each run has to begin.
     """
+    return _weaknesses(_Same(trial), _Same(settings), speed)
+
+
+def unscored(trial: Trial, objective: Objective) -> str:
+    """Return why a trial has no score, as :func:`why_unscored` does; any may lack a metric that is chosen later."""
+    return _unscored(_Same(trial), objective)
+
+
+@lru_cache(_MOST_KNOWN)
+def _unscored(trial: _Same[Trial], objective: Objective) -> str:
+    return why_unscored(trial.it, objective)
+
+
+@lru_cache(_MOST_KNOWN)
+def _weaknesses(of: _Same[Trial], by: _Same[Settings], speed: Speed | None) -> tuple[str, ...]:
+    trial, settings = of.it, by.it
     if trial.fault is not None or not trial.runs:
         return ()
     unwatched = (replace(run, contention=None, clock_drift_s=None) for run in trial.runs)
     *earlier, judged = unwatched if trial.is_counted else trial.runs
-    if trial.origin is not None:
-        limits = replace(limits, asked_runtime_s=0.0)
     timed = trial.origin is None and not trial.is_counted
+    asked_s = settings.workload.runtime_s if trial.origin is None else 0.0
     return (
-        *_of_run(judged, limits, stack, timed, direction),
-        *stack.unsteady(trial.runs),
-        *chain.from_iterable(
-            ((f"in the {run_words(run.name)} {why}" for why in _of_run(run, limits, stack, timed, direction)))
+        *_of_run(judged, settings, speed, asked_s, timed),
+        *settings.storage.stack.unsteady(trial.runs),
+        *(
+            f"in the {run_words(run.name)} {why}"
             for run in earlier
+            for why in _of_run(run, settings, speed, asked_s, timed)
         ),
-        *(_apart(trial, limits.asked_runtime_s) if timed else ()),
+        *(_apart(trial, asked_s) if timed else ()),
         *(
             f"{plural(int(interrupts), 'interrupt')} reached the guest from outside in the {run_words(run.name)}"
             for run in (trial.runs if trial.is_counted else ())
@@ -196,7 +213,8 @@ def weaknesses(trial: Trial, limits: Limits, stack: Stack, direction: str = "rea
     )
 
 
-def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str) -> Iterator[str]:
+def _of_run(run: Run, settings: Settings, speed: Speed | None, asked_s: float, timed: bool) -> Iterator[str]:
+    limits, direction = settings.contention, settings.bisect.objective.io_direction
     if timed and (run.contention is None or run.clock_drift_s is None):
         yield f"nobody looked at the host and the clock during the {run_words(run.name)}"
     if run.contention is not None:
@@ -206,11 +224,11 @@ def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str)
             yield f"the host was busy: {other:.2f} cores of other work, limit {limits.max_other_cores:.2f}"
         if not steal <= limits.max_steal_share:
             yield f"the host lost CPU time: steal {steal:.1%}, limit {limits.max_steal_share:.1%}"
-        if why := why_unlike(run, limits.speed, limits.max_speed_change):
+        if why := why_unlike(run, speed, limits.max_speed_change):
             yield f"{why}, limit {limits.max_speed_change:.0%} of change"
     if run.clock_drift_s is not None and not abs(run.clock_drift_s) <= _MOST_CLOCK_DRIFT * run.duration_s:
         yield f"the guest's clock drifted by {run.clock_drift_s:+.1f} s in {run.duration_s:.0f} s"
-    yield from stack.unready(run)
+    yield from settings.storage.stack.unready(run)
     busy = {job.name for job in run.jobs if job.total_ios and direction in ("", job.direction)}
     for job in run.jobs:
         if job.error:
@@ -219,11 +237,11 @@ def _of_run(run: Run, limits: Limits, stack: Stack, timed: bool, direction: str)
             yield f"job {job.name} did no I/O"
         elif job.direction == direction and not 0 < job.iops_mean < math.inf:
             yield f"job {job.name} has {job.iops_mean:g} IOPS, which is not a measurement"
-        is_short = not job.runtime_ms >= _LEAST_RUNTIME * limits.asked_runtime_s * 1000
+        is_short = not job.runtime_ms >= _LEAST_RUNTIME * asked_s * 1000
         if run.stopped_early is None and job.total_ios and is_short:
-            yield f"job {job.name} ran {job.runtime_ms / 1000:.1f} s of {limits.asked_runtime_s:g} s"
+            yield f"job {job.name} ran {job.runtime_ms / 1000:.1f} s of {asked_s:g} s"
     if timed:
-        yield from _time(run, limits.asked_runtime_s)
+        yield from _time(run, asked_s)
 
 
 def _time(run: Run, asked_s: float) -> Iterator[str]:
@@ -272,64 +290,3 @@ def _aside_s(run: Run) -> float:
 
 def _counted(run: Run, counter: str) -> float:
     return dict(run.counters).get(counter, 0.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Same(Generic[T]):
-    """A value that is compared by its identity: comparing all facts of a trial takes longer than finding weaknesses."""
-
-    it: T
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.it is other.it
-
-    def __hash__(self) -> int:
-        return id(self.it)
-
-
-_MOST_KNOWN = 4096
-
-
-# Both are needed for each trial with every conclusion, and there is one after each trial.
-@lru_cache(_MOST_KNOWN)
-def _disturbances(trial: _Same[Trial], settings: _Same[Settings], speed: Speed | None) -> tuple[str, ...]:
-    contention, asked = settings.it.contention, settings.it
-    limits = Limits(
-        contention.max_other_cores,
-        contention.max_steal_share,
-        float(asked.workload.runtime_s),
-        contention.max_speed_change,
-        speed,
-    )
-    return weaknesses(trial.it, limits, asked.storage.stack, asked.bisect.objective.io_direction)
-
-
-@lru_cache(_MOST_KNOWN)
-def _unscored(trial: _Same[Trial], objective: Objective) -> str:
-    return why_unscored(trial.it, objective)
-
-
-@dataclass(frozen=True, slots=True)
-class Soundness:
-    """The soundness of trials under the settings of one run; ``speed`` is the host's, None before the ends are read."""
-
-    settings: Settings
-    speed: Speed | None = None
-
-    def disturbances(self, trial: Trial) -> tuple[str, ...]:
-        """Return the weaknesses of how a trial was measured, whatever it measured."""
-        return _disturbances(_Same(trial), _Same(self.settings), self.speed)
-
-    def weaknesses(self, trial: Trial) -> tuple[str, ...]:
-        """Return all weaknesses of a trial; to have no score is one."""
-        found = self.disturbances(trial)
-        if found or trial.origin is not None or trial.fault is not None or not trial.runs:
-            return found
-        return tuple(filter(None, (self.unscored(trial),)))
-
-    def unscored(self, trial: Trial) -> str:
-        """Return why a trial has no score; empty if it has one.
-
-        A trial that others measured may lack the metric, and so may any trial that is judged by another metric later.
-        """
-        return _unscored(_Same(trial), self.settings.bisect.objective)

@@ -41,7 +41,7 @@ from bisector.analysis.levels import (
     other_gaps,
     told_apart,
 )
-from bisector.analysis.quality import AtSpeed, Soundness, Speed, host_speed, speed_of
+from bisector.analysis.quality import AtSpeed, Speed, host_speed, speed_of, unscored, weaknesses
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.objective import Objective
@@ -169,20 +169,23 @@ class Judging:
         return self.hosts[host_of(trial)]
 
     @cached_property
-    def _soundness(self) -> Soundness:
-        return Soundness(self.settings, self._speed)
-
-    @cached_property
     def _speed(self) -> Speed | None:
         """The speed of the host's cores when it measured the ends; None for several hosts together."""
         if len(self.hosts) > 1:
             return None
-        found, alone, limit = [], Soundness(self.settings), self.settings.contention.max_speed_change
+        found, limit = [], self.settings.contention.max_speed_change
         for n, trial in self.trials:
             mib_s = speed_of(trial, limit) if trial.fault is None else None
-            if mib_s is not None and not alone.disturbances(trial):
+            if mib_s is not None and not weaknesses(trial, self.settings):
                 found.append(AtSpeed(n, trial.commit.sha in (self.old, self.new), mib_s))
         return host_speed(found, limit)
+
+    def _weaknesses(self, trial: Trial) -> tuple[str, ...]:
+        """All weaknesses of a trial; to have no score is one, unless others measured it."""
+        found = weaknesses(trial, self.settings, self._speed)
+        if found or trial.origin is not None or trial.fault is not None or not trial.runs:
+            return found
+        return tuple(filter(None, (unscored(trial, self.objective),)))
 
     @cached_property
     def same_again(self) -> tuple[SameAgain, ...]:
@@ -198,10 +201,6 @@ class Judging:
     @cached_property
     def _told_nothing(self) -> frozenset[int]:
         return frozenset(one.again for one in self.same_again if one.is_exact)
-
-    def is_sound(self, trial: Trial) -> bool:
-        """Whether the figures of a trial count."""
-        return self._evidence(trial).sound
 
     @property
     def objective(self) -> Objective:
@@ -226,13 +225,18 @@ class Judging:
     def check_metric(self, sha: str) -> None:
         """Raise :class:`UserError` if an undisturbed run of a commit has no value that can decide."""
         for _, trial in self._trials_of(sha):
-            if trial.fault is None and trial.runs and trial.origin is None and not self._soundness.disturbances(trial):
+            if (
+                trial.fault is None
+                and trial.runs
+                and trial.origin is None
+                and not weaknesses(trial, self.settings, self._speed)
+            ):
                 with suppress(InfraError):  # an InfraError is a weakness of the trial
                     self.objective.value(judged_run(trial))
 
     def value(self, trial: Trial) -> float | None:
         """The value of a trial's last run; None if it has none."""
-        if trial.fault is not None or not trial.runs or self._soundness.unscored(trial):
+        if trial.fault is not None or not trial.runs or unscored(trial, self.objective):
             return None
         return self.objective.value(judged_run(trial))
 
@@ -311,7 +315,7 @@ class Judging:
         If there is no trial after it, this is :meth:`settlement`; if no trial is sound, all trials count.
         """
         mine = [(n, one) for n, one in self.trials if one.commit.sha == sha and not self._is_excluded(one)]
-        ended = [place for place, (_, one) in enumerate(mine, 1) if one.same_kernel_as or self.is_sound(one)]
+        ended = [place for place, (_, one) in enumerate(mine, 1) if one.same_kernel_as or self._evidence(one).sound]
         rest = mine[ended[-1] :] if ended else mine
         if not rest and mine:
             return self.settlement(sha)
@@ -322,7 +326,7 @@ class Judging:
         return tuple(
             (trial, self._judge_sound(trial).verdict)
             for _, trial in self.trials
-            if sha in (None, trial.commit.sha) and trial.same_kernel_as is None and self.is_sound(trial)
+            if sha in (None, trial.commit.sha) and trial.same_kernel_as is None and self._evidence(trial).sound
         )
 
     def readings(self) -> Iterator[tuple[Trial, Verdict]]:
@@ -348,7 +352,7 @@ class Judging:
         old, new = self.settlement(self.old), self.settlement(self.new)
         if not (isinstance(old, SoundMeasurement) and isinstance(new, SoundMeasurement)):
             return None
-        if self._soundness.unscored(old.trial) or self._soundness.unscored(new.trial):
+        if unscored(old.trial, self.objective) or unscored(new.trial, self.objective):
             return None
         options = self.settings.bisect
         words = options.terms or SideWords.usual(self.expected)
@@ -404,7 +408,7 @@ class Judging:
         """
         whole = ((n, one) for n, one in self.trials if one.same_kernel_as is None and one.is_whole)
         told = (one for n, one in whole if n not in self._told_nothing)
-        return tuple(one for one in told if not self._soundness.unscored(one) and self._evidence(one).sound)
+        return tuple(one for one in told if not unscored(one, self.objective) and self._evidence(one).sound)
 
     def scores_of(self, shas: Iterable[str]) -> tuple[float, ...]:
         """The scores of commits, including commits with equal kernels, on the host whose levels are shown."""
@@ -466,7 +470,7 @@ class Judging:
         lacking = {sha for sha in early if whole and self.to_measure_whole(sha) is not None}
         found = {}
         for _, trial in self.trials:
-            sha, is_sure = trial.commit.sha, trial.fault is None and bool(trial.runs) and self.is_sound(trial)
+            sha, is_sure = trial.commit.sha, trial.fault is None and bool(trial.runs) and self._evidence(trial).sound
             if trial.fault is not None and sha not in ran:
                 is_sure = isinstance(self.settlement(sha), Untestable)
             if trial.kernel is not None and trial.subject.is_commit and is_sure:
@@ -505,7 +509,7 @@ class Judging:
             yield n, trial, judgement
 
     def _judge_sound(self, trial: Trial) -> Judgement:
-        if why := self._soundness.unscored(trial):
+        if why := unscored(trial, self.objective):
             return Judgement(Verdict.MEASURED, why)
         line = self.line_on(host_of(trial))
         if line is None:
@@ -519,17 +523,17 @@ class Judging:
             return home._evidence(trial)
         if self._is_excluded(trial):
             why = f"the short fill of its cache is not known to be harmless: {self.short_fill.why}"
-            return TrialEvidence(trial, (*self._soundness.weaknesses(trial), why))
+            return TrialEvidence(trial, (*self._weaknesses(trial), why))
         stop = trial.stopped_early
         if stop is None or trial.commit.sha in (self.old, self.new) or (line := self.threshold_value) is None:
             return self._whole_evidence(trial)
         early = () if holds(stop, line, self.objective) is not None else (unclear(stop, line, self.objective),)
         if stop.against and trial is self.trials[0][1]:  # nothing was measured here before that it could be clear of
             early = ("stopped early, clear of a run of before its host changed",)
-        return TrialEvidence(trial, (*self._soundness.weaknesses(trial), *early))
+        return TrialEvidence(trial, (*self._weaknesses(trial), *early))
 
     def _whole_evidence(self, trial: Trial) -> TrialEvidence:
         """Return a trial's evidence without a threshold: it is not known, or comes from this trial."""
         too_early = trial.stopped_early is not None and trial.unlike is None
         early = ("stopped early, where a whole run is needed",) if too_early else ()
-        return TrialEvidence(trial, (*self._home(trial)._soundness.weaknesses(trial), *early))
+        return TrialEvidence(trial, (*self._home(trial)._weaknesses(trial), *early))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bisector.analysis.early_stop import Floats, StopRule, became_fast_s, deciding_rates, guard_s, reached_s
+from bisector.analysis.early_stop import Floats, StopRule, became_fast_s, deciding_rates, guard_s
 from bisector.analysis.judgement import holds
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
@@ -82,7 +82,7 @@ def test_the_slow_job_is_the_same_in_all_windows() -> None:
 def test_a_run_is_fast_when_its_slowest_job_is() -> None:
     jump = [np.where(np.arange(80) < batch, 0.0, 2.5 * LINE) for batch in (10, 20, 30)]
     # 2 of 6 batches at 2.5 times the line are not above it, 3 are
-    assert [reached_s(job, 40.0, LINE) for job in jump] == [6.5, 11.5, 16.5]
+    assert [became_fast_s([job], 40.0, LINE) for job in jump] == [6.5, 11.5, 16.5]
     assert became_fast_s(jump[:2], 40.0, LINE) == 11.5
 
 
@@ -112,7 +112,7 @@ def test_guard_is_the_slowest_and_the_more_the_fewer_there_are(
 
 def test_it_counts_from_when_it_stays_fast() -> None:
     dips = np.where((np.arange(80) > 10) & (np.arange(80) < 40), 0.0, 2.5 * LINE)
-    assert reached_s(dips, 40.0, LINE) == 21.5
+    assert became_fast_s([dips], 40.0, LINE) == 21.5
 
 
 @pytest.mark.parametrize("never", [np.zeros(80), np.r_[np.full(70, 2 * LINE), np.zeros(10)], np.zeros(0)])

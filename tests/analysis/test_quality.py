@@ -1,25 +1,29 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bisector.analysis import quality
-from bisector.analysis.quality import Limits, Speed
+from bisector.analysis.quality import Speed
+from bisector.config import options
 from bisector.core.figures import EarlyStop, Latency, Run, StopReason, round_name
 from bisector.core.metric import LatencyKind
 from bisector.core.trial import Era, Fault, FaultKind, Origin, Stage, Timings, Trial, difference
-from bisector.storage.stack import stack_of
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
 
 AT_400 = Speed(400.0, "when the ends were read")
-LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=40)
 EMPTY = run(job(9000), job(1000, "partial/2"), name="empty", cache_before=replace(FULL, used_blocks=272))
 GOOD = run(job(4000), job(7000, "partial/2"))
 
 
-def weaknesses(trial: Trial, limits: Limits, stack: str = "lvmcache", direction: str = "read") -> tuple[str, ...]:
-    return quality.weaknesses(trial, limits, stack_of(stack), direction)
+def weaknesses(
+    trial: Trial, stack: str = "lvmcache", metric: str = "read.iops", runtime: str = "40s", speed: Speed | None = None
+) -> tuple[str, ...]:
+    asked = {"workload.runtime": runtime, "storage.stack": stack, "bisect.metric": metric}
+    limits = {"contention.max_other_cores": "0.5", "contention.max_steal_share": "0.05"}
+    return quality.weaknesses(trial, options.load(asked | limits, directory=Path("/")).settings, speed)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +40,7 @@ def weaknesses(trial: Trial, limits: Limits, stack: str = "lvmcache", direction:
     ],
 )
 def test_each_weakness_is_named(weak: Run, why: str) -> None:
-    (found,) = weaknesses(trial(EMPTY, weak), LIMITS)
+    (found,) = weaknesses(trial(EMPTY, weak))
     assert why in found
 
 
@@ -57,9 +61,9 @@ def test_a_run_is_of_the_speed_that_the_hosts_cores_had_when_the_ends_were_read(
     before: float | None, after: float | None, speed: Speed | None, why: str
 ) -> None:
     """An older record, and what others measured, has no speed."""
-    seen, limits = replace(QUIET, mib_s_before=before, mib_s_after=after), replace(LIMITS, speed=speed)
+    seen = replace(QUIET, mib_s_before=before, mib_s_after=after)
     for runs, of in (((EMPTY, replace(GOOD, contention=seen)), ""), ((replace(EMPTY, contention=seen), GOOD), "empty")):
-        found = weaknesses(trial(*runs), limits)
+        found = weaknesses(trial(*runs), speed=speed)
         assert len(found) == bool(why)
         assert all(why in one and ("in the empty run" in one) is (of == "empty") for one in found)
 
@@ -68,16 +72,16 @@ def test_a_job_that_stood_still_is_no_measurement_of_what_it_took_either() -> No
     """It took little of the CPU, and less is better."""
     still = replace(job(0), total_ios=0)
     stalled = trial(EMPTY, run(still, job(7000, "partial/2")))
-    for direction in ("", "read"):
-        assert weaknesses(stalled, LIMITS, direction=direction)[0] == f"job {still.name} did no I/O"
-    assert weaknesses(stalled, LIMITS, direction="write") == ()
+    for metric in ("cpu.user", "read.iops"):
+        assert weaknesses(stalled, metric=metric)[0] == f"job {still.name} did no I/O"
+    assert weaknesses(stalled, metric="write.iops") == ()
 
 
 def test_which_state_a_run_begins_in_is_the_stacks_own() -> None:
     half = trial(EMPTY, replace(GOOD, cache_before=replace(FULL, used_blocks=512)))
-    assert len(weaknesses(half, LIMITS)) == 1
-    assert weaknesses(half, LIMITS, "lvmcache(ssd,hdd,cache_mode=writethrough)+ext4") == weaknesses(half, LIMITS)
-    assert weaknesses(half, LIMITS, "hdd") == ()
+    assert len(weaknesses(half)) == 1
+    assert weaknesses(half, "lvmcache(ssd,hdd,cache_mode=writethrough)+ext4") == weaknesses(half)
+    assert weaknesses(half, "hdd") == ()
 
 
 def filled(percent: float, number: int) -> Run:
@@ -86,17 +90,17 @@ def filled(percent: float, number: int) -> Run:
 
 
 def test_a_cache_that_was_not_steady_makes_weak_evidence() -> None:
-    assert weaknesses(trial(filled(90, 1), filled(97, 2), filled(98, 3), GOOD), LIMITS) == ()
-    assert weaknesses(trial(filled(90, 1), filled(97, 2), GOOD), LIMITS) == (
+    assert weaknesses(trial(filled(90, 1), filled(97, 2), filled(98, 3), GOOD)) == ()
+    assert weaknesses(trial(filled(90, 1), filled(97, 2), GOOD)) == (
         "the cache was not steady after 2 rounds: cache.filled went from 90.0 to 97.0 %",
     )
-    assert weaknesses(trial(filled(90, 1), filled(97, 2), GOOD), LIMITS, "hdd") == ()
+    assert weaknesses(trial(filled(90, 1), filled(97, 2), GOOD), "hdd") == ()
 
 
 def test_the_time_in_which_a_layer_fills_its_cache_is_none_between_the_runs() -> None:
     runs = (replace(EMPTY, counters=(("cache.fill", 600.0),)), replace(GOOD, duration_s=40.0))
-    assert weaknesses(timed(*runs, workload_s=80.0 + 600.0 + 9.0), LIMITS) == ()
-    assert weaknesses(timed(*runs, workload_s=80.0 + 600.0 + 11.0), LIMITS) == (
+    assert weaknesses(timed(*runs, workload_s=80.0 + 600.0 + 9.0)) == ()
+    assert weaknesses(timed(*runs, workload_s=80.0 + 600.0 + 11.0)) == (
         "11.0 s went by between the runs, limit 10.0 s",
     )
 
@@ -106,12 +110,12 @@ def test_the_time_in_which_the_files_of_a_command_are_laid_out_is_none_between_t
         first, last = (replace(run, jobs=(), duration_s=40.0) for run in (EMPTY, GOOD))
         return replace(first, counters=(("prepared", first_s),)), replace(last, counters=(("prepared", last_s),))
 
-    assert weaknesses(timed(*runs(60.0, 80.0), workload_s=80.0 + 140.0 + 9.0), LIMITS) == ()
-    assert weaknesses(timed(*runs(60.0, 80.0), workload_s=80.0 + 140.0 + 11.0), LIMITS) == (
+    assert weaknesses(timed(*runs(60.0, 80.0), workload_s=80.0 + 140.0 + 9.0)) == ()
+    assert weaknesses(timed(*runs(60.0, 80.0), workload_s=80.0 + 140.0 + 11.0)) == (
         "11.0 s went by between the runs, limit 10.0 s",
     )
-    assert weaknesses(timed(*runs(80.0, 60.0), workload_s=80.0 + 140.0), LIMITS) == ()
-    assert weaknesses(timed(*runs(91.0, 60.0), workload_s=80.0 + 151.0), LIMITS) == (
+    assert weaknesses(timed(*runs(80.0, 60.0), workload_s=80.0 + 140.0)) == ()
+    assert weaknesses(timed(*runs(91.0, 60.0), workload_s=80.0 + 151.0)) == (
         "the empty run lasted 31.0 s longer than it should, limit 30.0 s",
     )
 
@@ -144,7 +148,7 @@ def slow_io(run: Run, seconds: float, mean_s: float = 2e-3) -> Run:
 def test_a_guest_that_stood_still_in_a_run_is_seen(which: int, change: Callable[[Run], Run], why: str) -> None:
     """Its clock goes on, and agrees with the host's afterwards."""
     runs = [change(run) if place == which else run for place, run in enumerate(AS_MEASURED)]
-    (found,) = weaknesses(timed(*runs), LIMITS)
+    (found,) = weaknesses(timed(*runs))
     assert why in found
     assert found.startswith("in the empty run") is (which == 0)
 
@@ -152,18 +156,15 @@ def test_a_guest_that_stood_still_in_a_run_is_seen(which: int, change: Callable[
 def test_the_wait_in_a_deep_queue_is_no_stall() -> None:
     """As 64 reads of 1 MiB at a time on a disk of 24 MiB/s; one of them would take 42 ms."""
     queued = [slow_io(run, 5.29, 2.61) for run in AS_MEASURED]
-    assert weaknesses(timed(*queued), LIMITS) == ()
-    (found,) = weaknesses(timed(queued[0], slow_io(queued[1], 8.0, 2.61)), LIMITS)
+    assert weaknesses(timed(*queued)) == ()
+    (found,) = weaknesses(timed(queued[0], slow_io(queued[1], 8.0, 2.61)))
     assert "an I/O of job partial/1 took 8.0 s, limit 7.8 s" in found
 
 
 def test_a_host_that_stood_still_between_the_runs_is_seen() -> None:
-    assert weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 5), LIMITS) == ()
-    (found,) = weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 15), LIMITS)
+    assert weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 5)) == ()
+    (found,) = weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 15))
     assert found == "16.5 s went by between the runs, limit 10.0 s"
-
-
-LONG = replace(LIMITS, asked_runtime_s=900)
 
 
 def long_runs(between_s: float, *, writes: bool = False) -> Trial:
@@ -175,18 +176,18 @@ def long_runs(between_s: float, *, writes: bool = False) -> Trial:
 
 
 def test_runs_of_any_length_are_to_follow_each_other_within_a_minute() -> None:
-    assert weaknesses(long_runs(30.0), LONG) == ()
-    assert weaknesses(long_runs(60.0), LONG) == ("60.0 s went by between the runs, limit 45.0 s",)
+    assert weaknesses(long_runs(30.0), runtime="15min") == ()
+    assert weaknesses(long_runs(60.0), runtime="15min") == ("60.0 s went by between the runs, limit 45.0 s",)
 
 
 def test_what_a_job_that_writes_leaves_dirty_is_written_back_between_the_runs() -> None:
-    assert weaknesses(long_runs(300.0, writes=True), LONG) == ()
-    assert len(weaknesses(long_runs(460.0, writes=True), LONG)) == 1
+    assert weaknesses(long_runs(300.0, writes=True), runtime="15min") == ()
+    assert len(weaknesses(long_runs(460.0, writes=True), runtime="15min")) == 1
 
 
 def test_a_faulty_trial_is_not_weak_but_skipped() -> None:
     fault = Fault(Stage.WORKLOAD, FaultKind.HANG, "silent")
-    assert weaknesses(trial(replace(GOOD, clock_drift_s=30), fault=fault), LIMITS) == ()
+    assert weaknesses(trial(replace(GOOD, clock_drift_s=30), fault=fault)) == ()
 
 
 OTHERS = Origin("fio-2.16", "4.12.0-rc1+", None)
@@ -194,23 +195,21 @@ OTHERS = Origin("fio-2.16", "4.12.0-rc1+", None)
 
 def test_what_nobody_watched_is_weak_if_it_is_ours_and_judged_if_others_measured_it() -> None:
     unwatched = replace(GOOD, contention=None, clock_drift_s=None)
-    assert weaknesses(trial(EMPTY, unwatched), LIMITS) == (
-        "nobody looked at the host and the clock during the full run",
-    )
-    assert weaknesses(trial(EMPTY, replace(GOOD, clock_drift_s=None)), LIMITS) != ()
+    assert weaknesses(trial(EMPTY, unwatched)) == ("nobody looked at the host and the clock during the full run",)
+    assert weaknesses(trial(EMPTY, replace(GOOD, clock_drift_s=None))) != ()
     imported = replace(trial(EMPTY, unwatched), origin=OTHERS)
-    assert weaknesses(imported, LIMITS) == ()
+    assert weaknesses(imported) == ()
 
 
 def test_what_the_host_did_is_nothing_to_a_guest_whose_instructions_are_counted() -> None:
     bad = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0, steal_share=0.5), clock_drift_s=-9.0)
     disturbed = timed(EMPTY, slow_io(bad, 20.0), workload_s=900.0)
     era = Era("tcg", "7.2.22", "6.1", "a CPU", 2, 4, "0" * 16, ())
-    assert len(weaknesses(replace(disturbed, era=era.sealed), LIMITS)) > 3
+    assert len(weaknesses(replace(disturbed, era=era.sealed))) > 3
     counted = replace(era, clock="8 ns an instruction").sealed
-    assert weaknesses(replace(disturbed, era=counted), LIMITS) == ()
+    assert weaknesses(replace(disturbed, era=counted)) == ()
     failed = replace(disturbed, runs=(EMPTY, replace(bad, jobs=(replace(job(1002), error=5),))), era=counted)
-    assert weaknesses(failed, LIMITS) == ("fio reported error 5 in job partial/1",)
+    assert weaknesses(failed) == ("fio reported error 5 in job partial/1",)
     assert difference(era.sealed, counted) == "clock host → 8 ns an instruction"
     assert era.sealed.digest != counted.digest
 
@@ -220,39 +219,37 @@ def test_a_guest_whose_instructions_are_counted_meets_nothing_from_outside() -> 
     era = Era("tcg", "7.2.22", "6.1", "a CPU", 1, 4, "0" * 16, (), clock="8 ns an instruction")
     met, none = (("interrupts", 2.0),), (("interrupts", 0.0),)
     runs = replace(EMPTY, counters=none), replace(GOOD, counters=met)
-    assert weaknesses(replace(trial(*runs), era=era.sealed), LIMITS) == (
+    assert weaknesses(replace(trial(*runs), era=era.sealed)) == (
         "2 interrupts reached the guest from outside in the full run",
     )
     first = trial(replace(EMPTY, counters=met), replace(GOOD, counters=none))
-    assert len(weaknesses(replace(first, era=era.sealed), LIMITS)) == 1
-    assert weaknesses(trial(*runs), LIMITS) == ()
+    assert len(weaknesses(replace(first, era=era.sealed))) == 1
+    assert weaknesses(trial(*runs)) == ()
 
 
 def test_what_is_known_of_others_runs_can_still_be_weak() -> None:
     short = replace(GOOD, contention=None, jobs=(job(1002, runtime_ms=9_000),))
-    assert weaknesses(replace(trial(EMPTY, short), origin=OTHERS), LIMITS) == ()  # nobody knows what was asked for
+    assert weaknesses(replace(trial(EMPTY, short), origin=OTHERS)) == ()  # nobody knows what was asked for
     failed = replace(GOOD, contention=None, jobs=(replace(job(1002), error=5),))
-    assert weaknesses(replace(trial(EMPTY, failed), origin=OTHERS), LIMITS) == (
-        "fio reported error 5 in job partial/1",
-    )
+    assert weaknesses(replace(trial(EMPTY, failed), origin=OTHERS)) == ("fio reported error 5 in job partial/1",)
     half = replace(GOOD, contention=None, cache_before=replace(FULL, used_blocks=512))
-    assert "the cache was not full" in weaknesses(replace(trial(EMPTY, half), origin=OTHERS), LIMITS)[0]
+    assert "the cache was not full" in weaknesses(replace(trial(EMPTY, half), origin=OTHERS))[0]
     late = timed(replace(EMPTY, duration_s=400.0), slow_io(GOOD, 20.0), workload_s=900.0)
-    assert weaknesses(replace(late, origin=OTHERS), LIMITS) == ()
+    assert weaknesses(replace(late, origin=OTHERS)) == ()
     busy = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0))
-    assert "busy" in weaknesses(replace(trial(EMPTY, busy), origin=OTHERS), LIMITS)[0]
+    assert "busy" in weaknesses(replace(trial(EMPTY, busy), origin=OTHERS))[0]
 
 
 def test_a_run_that_was_stopped_early_need_not_be_long_but_everything_else() -> None:
     short = run(job(4000, runtime_ms=12_000), job(7000, "partial/2", runtime_ms=12_000))
     stop = EarlyStop(StopReason.ABOVE, 12.0, 3_000.0, 2_000.0, "")
     early = replace(short, stopped_early=stop)
-    assert len(weaknesses(trial(EMPTY, short), LIMITS)) == 2
-    assert weaknesses(trial(EMPTY, early), LIMITS) == ()
+    assert len(weaknesses(trial(EMPTY, short))) == 2
+    assert weaknesses(trial(EMPTY, early)) == ()
     weak = replace(
         early,
         contention=replace(QUIET, other_busy_cores=1.2),
         clock_drift_s=2.1,
         cache_before=replace(FULL, used_blocks=900),
     )
-    assert len(weaknesses(trial(EMPTY, weak), LIMITS)) == 3
+    assert len(weaknesses(trial(EMPTY, weak))) == 3

@@ -1,22 +1,23 @@
 """The bisection by hand of 2017: 16 kernels, each with the verdict that a person gave it."""
 
 import csv
+from pathlib import Path
 
 import pytest
 
 from bisector.analysis.judgement import classify, score
 from bisector.analysis.levels import MeasuredEnds, from_scores
-from bisector.analysis.quality import Limits, weaknesses
+from bisector.analysis.quality import weaknesses
+from bisector.config import options
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, SideWords
-from bisector.storage.stack import stack_of
 from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
 SET = RECORDED / "lvmcache-bisect-2017"
 THRESHOLD_IOPS = 20_000
 IOPS = Objective()
-LIMITS = Limits(max_other_cores=0.5, max_steal_share=0.05, asked_runtime_s=900)
+SETTINGS = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -34,7 +35,7 @@ VERDICTS = [(int(row["order"]), row["kernel"], row["verdict"]) for row in rows("
 @pytest.mark.parametrize(("order", "kernel", "verdict"), VERDICTS)
 def test_every_verdict_is_the_persons(order: int, kernel: str, verdict: str) -> None:
     facts = measured(order, kernel)
-    assert weaknesses(facts, LIMITS, stack_of("lvmcache")) == ()
+    assert weaknesses(facts, SETTINGS) == ()
     judgement = classify(facts, IOPS.score(THRESHOLD_IOPS), Direction.IMPROVEMENT, IOPS)
     assert SideWords().word(judgement.verdict) == verdict, judgement.why
 
