@@ -1,5 +1,6 @@
 """Graphs without names: random ones, and the shape of a real kernel-style history."""
 
+import math
 from functools import cache
 from pathlib import Path
 
@@ -10,10 +11,10 @@ from bisector.core.verdict import Verdict
 from bisector.git.ranges import read_graph
 from bisector.search.choice import SearchProblem
 from bisector.search.graph import Kernel, RangeGraph, Reading, SearchFacts
-from bisector.search.likelihood import Weighing
+from bisector.search.likelihood import HostScale, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
-from bisector.search.step import ChangedEndToRead, CommitToRead, Hold, Search
+from bisector.search.step import ChangedEndToRead, CommitToRead, Hold, Rules, Search, SearchAnswer, decide
 
 RECORDED = Path(__file__).parent.parent / "data" / "graphs" / "merge-graph-14565.txt.gz"
 QUIET = Search(Weighing(Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))))
@@ -23,6 +24,38 @@ LINE = RangeGraph.of([(), *((n,) for n in range(199))])
 def plain(graph: RangeGraph) -> SearchProblem:
     """Every commit is as likely as another."""
     return SearchProblem(graph, prior(len(graph)))
+
+
+# A change of a tenth in LINE, read with a little noise by a host on which next to no run misleads
+TENTH = math.log(1.1)
+NOISE = (0.012, -0.012, 0.008, -0.008, 0.01, -0.01)
+TIP = LINE.tip
+
+
+def read(commit: int, score: float, kernel: Kernel = Kernel.COMMIT, *, hour: float = 0.0, host: str = "") -> Reading:
+    """A figure."""
+    return Reading(commit, kernel, Verdict.NEW if score > TENTH / 2 else Verdict.OLD, score, hour=hour, host=host)
+
+
+def of_figures(*hosts: str, apart: float = TENTH, rules: Rules | None = None) -> Search:
+    """A search by figures of these hosts, whose ends are so far apart."""
+    rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
+    scales = {host: HostScale((0.0, apart), apart / 2) for host in hosts or ("",)}
+    return Search(Weighing(rates, scales), rules=rules or Rules())
+
+
+def answer_of(facts: SearchFacts, search: Search, graph: RangeGraph = LINE) -> SearchAnswer:
+    """What a search says that is at its end."""
+    found = decide(plain(graph), facts, search)
+    assert isinstance(found, SearchAnswer)
+    return found
+
+
+def trial_of(facts: SearchFacts, search: Search, graph: RangeGraph = LINE) -> CommitToRead:
+    """The trial of a commit that a search makes next."""
+    found = decide(plain(graph), facts, search)
+    assert isinstance(found, CommitToRead)
+    return found
 
 
 @cache

@@ -8,20 +8,14 @@ import numpy as np
 import pytest
 
 from bisector.core.verdict import Strategy
-from bisector.search.choice import Costs, SearchProblem
+from bisector.search.choice import Costs
 from bisector.search.graph import RangeGraph, SearchFacts
 from bisector.search.likelihood import Weighing
-from bisector.search.posterior import prior
 from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate, simulate_from
 from bisector.search.simulate.world import Conditions, Durations, World
 from bisector.search.step import CommitToRead, Hold, Search, SearchAnswer, SearchEnding, decide
+from tests.search.graphs import LINE, answer_of, plain, trial_of
 
-
-def chain(count: int) -> RangeGraph:
-    return RangeGraph.of([(n - 1,) if n else () for n in range(count)])
-
-
-LINE = chain(200)
 # As long as they are expected to be, so that nothing but the choice can make a search too long.
 EVEN = Durations(build_least_min=5.0, build_most_min=5.0, both_ways_min=0.0)
 WORLD = Conditions(old_as_new=0.003, new_as_old=0.05, sticky=0.01, durations=EVEN)
@@ -74,12 +68,10 @@ def test_nothing_is_named_that_could_not_be_confirmed() -> None:
             assert short.out_of_time
 
 
-def test_a_sure_commit_that_lacks_its_confirmation_is_not_named() -> None:
-    """The last step of a search with all the time is a whole run; with less than that there is an answer that waits."""
-    problem, search = SearchProblem(LINE, prior(len(LINE))), search_for(WORLD)
-    world, facts, before = World(LINE, WORLD, np.random.default_rng((3, 0))), SearchFacts(), SearchFacts()
-    while not isinstance(step := decide(problem, facts, search), SearchAnswer):
-        before = facts
+def facts_of(search: Search, at_most: float = math.inf) -> list[SearchFacts]:
+    """What is known before the first trial and after each of them."""
+    world, known = World(LINE, WORLD, np.random.default_rng((3, 0))), [SearchFacts()]
+    while len(known) <= at_most and not isinstance(step := decide(plain(LINE), known[-1], search), SearchAnswer):
         assert not isinstance(step, Hold)
         reading = (
             world.measure(step.commit, whole=step.whole)
@@ -87,41 +79,36 @@ def test_a_sure_commit_that_lacks_its_confirmation_is_not_named() -> None:
             else world.measure_undone(step.commit, step.kernel)
         )
         assert reading is not None
-        facts = facts.with_reading(reading)
-    assert step.ending is SearchEnding.FOUND
-    late = decide(problem, before, replace(search, left_min=5.0))
-    assert isinstance(late, SearchAnswer)
-    assert (late.ending, late.out_of_time, late.commit) == (SearchEnding.NARROWED, True, step.commit)
+        known.append(known[-1].with_reading(reading))
+    return known
+
+
+def test_a_sure_commit_that_lacks_its_confirmation_is_not_named() -> None:
+    """The last step of a search with all the time is a whole run; with less than that there is an answer that waits."""
+    search = search_for(WORLD)
+    *_, before, facts = facts_of(search)
+    found = answer_of(facts, search)
+    assert found.ending is SearchEnding.FOUND
+    late = answer_of(before, replace(search, left_min=5.0))
+    assert (late.ending, late.out_of_time, late.commit) == (SearchEnding.NARROWED, True, found.commit)
     # What is over is over, whatever time is left.
-    done = decide(problem, facts, replace(search, left_min=0.0))
-    assert isinstance(done, SearchAnswer)
-    assert (done.ending, done.out_of_time) == (SearchEnding.FOUND, False)
+    assert answer_of(facts, replace(search, left_min=0.0)) == found
 
 
 def test_a_run_that_can_be_stopped_early_is_tried_where_a_whole_one_is_too_long() -> None:
     """Of three commits each is likely enough to be run whole, but for the time."""
-    few = chain(3)
     costs = Costs(build_min=5.0, setup_min=3.0, old_run_min=10.0, new_run_min=12.0, whole_run_min=30.0)
-    search = Search(Weighing(), costs)
-    steps = [
-        decide(SearchProblem(few, prior(3)), SearchFacts(), replace(search, left_min=left))
-        for left in (38.0, 37.9, 20.0)
-    ]
-    assert [step.whole for step in steps if isinstance(step, CommitToRead)] == [True, False, False]
-    assert isinstance(decide(SearchProblem(few, prior(3)), SearchFacts(), replace(search, left_min=19.9)), SearchAnswer)
+    few, search = RangeGraph.of([(), (0,), (1,)]), Search(Weighing(), costs)
+    steps = [trial_of(SearchFacts(), replace(search, left_min=left), few) for left in (38.0, 37.9, 20.0)]
+    assert [step.whole for step in steps] == [True, False, False]
+    answer_of(SearchFacts(), replace(search, left_min=19.9), few)
 
 
 def test_a_search_goes_on_from_what_is_known() -> None:
     """The likelier a commit is by the facts, the more often it is the culprit of a simulated search from there."""
-    problem, search = SearchProblem(LINE, prior(len(LINE))), search_for(WORLD)
-    world, facts = World(LINE, WORLD, np.random.default_rng((3, 0))), SearchFacts()
-    for _ in range(6):
-        step = decide(problem, facts, search)
-        assert isinstance(step, CommitToRead)
-        reading = world.measure(step.commit, whole=step.whole)
-        assert reading is not None
-        facts = facts.with_reading(reading)
-    on = Summary.of(tuple(simulate_from(problem, facts, WORLD, search, seed=1, trials=8)))
+    search = search_for(WORLD)
+    *_, facts = facts_of(search, at_most=6)
+    on = Summary.of(tuple(simulate_from(plain(LINE), facts, WORLD, search, seed=1, trials=8)))
     anew = Summary.of(searched(math.inf))
     assert on.evaluations_mean - 6 < anew.evaluations_mean - 3
     assert on.success_rate >= 0.9

@@ -8,17 +8,8 @@ from bisector.core.verdict import Verdict
 from bisector.search.graph import Kernel, Reading, SearchFacts
 from bisector.search.likelihood import Weighing
 from bisector.search.noise import EarlierSearches, Noise, Rates
-from bisector.search.step import (
-    ChangedEndToRead,
-    CommitToRead,
-    Rules,
-    Search,
-    SearchAnswer,
-    SearchEnding,
-    believe,
-    decide,
-)
-from tests.search.graphs import LINE, QUIET, plain
+from bisector.search.step import ChangedEndToRead, Rules, Search, SearchEnding, believe, decide
+from tests.search.graphs import LINE, QUIET, answer_of, plain, trial_of
 
 SIDES = (Verdict.OLD, Verdict.NEW)
 NOISY = Weighing(Rates.known(Noise(old_as_new=0.12, new_as_old=0.12, sticky=0.002)))
@@ -45,13 +36,13 @@ def test_the_end_without_it_is_read_more_often_on_a_host_that_nobody_knows() -> 
     quiet = Search(Weighing(Rates.unknown(earlier=EarlierSearches(better=40, worse=40))), rules=rules)
     assert believe(plain(LINE), once, unknown).p[100] > rules.target
     assert decide(plain(LINE), once, unknown) == AGAIN
-    for decision in (
-        decide(plain(LINE), once, quiet),
-        decide(plain(LINE), once.with_reading(reverted), unknown),
-        decide(plain(LINE), once, replace(unknown, rules=replace(rules, max_reverts=1))),
+    for facts, search in (
+        (once, quiet),
+        (once.with_reading(reverted), unknown),
+        (once, replace(unknown, rules=replace(rules, max_reverts=1))),
     ):
-        assert isinstance(decision, SearchAnswer)
-        assert (decision.ending, decision.commit) == (SearchEnding.FOUND, 100)
+        answer = answer_of(facts, search)
+        assert (answer.ending, answer.commit) == (SearchEnding.FOUND, 100)
 
 
 @pytest.mark.parametrize("untestable", [True, False])
@@ -61,13 +52,12 @@ def test_of_two_among_many_that_do_not_build_the_end_without_one_is_read_again(u
     ends = tuple(Reading(n, Kernel.REVERTED, side) for n, side in undone.items())
     skips = (95, 97, 99, 101, 103, 105) if untestable else ()
     facts = SearchFacts((*readings((89, 2, 0), (111, 0, 2)).readings, *ends), skips)
-    step = decide(plain(LINE), facts, Search(NOISY))
     if untestable:
+        step = decide(plain(LINE), facts, Search(NOISY))
         assert isinstance(step, ChangedEndToRead)
-        assert (step.commit, step.kernel) == (98, Kernel.REVERTED)
+        assert step.of == (98, Kernel.REVERTED)
     else:
-        assert isinstance(step, CommitToRead)
-        assert 98 <= step.commit < 102
+        assert 98 <= trial_of(facts, Search(NOISY)).commit < 102
 
 
 @pytest.mark.parametrize(("new_as_old", "sure"), [(0.12, False), (0.02, True)])
@@ -79,16 +69,12 @@ def test_a_run_of_the_suspect_that_speaks_against_it_is_repeated_until_that_is_s
     reverted = Reading(100, Kernel.REVERTED, Verdict.OLD)
     seen = readings((98, 3, 0), (99, 3, 0), (100, 1, 0), (101, 0, 3)).with_reading(reverted).with_reading(reverted)
     assert believe(plain(LINE), seen, search).p[100] > search.rules.target
-    step = decide(plain(LINE), seen, search)
     if sure:
-        assert isinstance(step, SearchAnswer)
-        assert step.ending is SearchEnding.NARROWED
+        assert answer_of(seen, search).ending is SearchEnding.NARROWED
         return
-    assert isinstance(step, CommitToRead)
+    step = trial_of(seen, search)
     assert (step.commit, step.whole, step.confirms) == (100, True, True)
-    answer = decide(plain(LINE), seen.with_reading(Reading(100, Kernel.COMMIT, Verdict.NEW)), search)
-    assert isinstance(answer, SearchAnswer)
-    assert answer.ending is SearchEnding.FOUND
+    assert answer_of(seen.with_reading(Reading(100, Kernel.COMMIT, Verdict.NEW)), search).ending is SearchEnding.FOUND
 
 
 def test_what_one_reading_would_settle_is_not_given_up() -> None:
@@ -96,16 +82,14 @@ def test_what_one_reading_would_settle_is_not_given_up() -> None:
     for kernel in (Kernel.REVERTED, Kernel.PICKED):
         facts = facts.with_failed(100, kernel)
     assert 0.95 < believe(plain(LINE), facts, Search(NOISY)).p[100] < Rules().target
-    assert isinstance(decide(plain(LINE), facts, Search(NOISY)), CommitToRead)
-    assert isinstance(
-        decide(plain(LINE), facts, Search(NOISY, rules=Rules(least_bits=0.1, least_share=1.0))), SearchAnswer
-    )
+    trial_of(facts, Search(NOISY))
+    answer_of(facts, Search(NOISY, rules=Rules(least_bits=0.1, least_share=1.0)))
 
 
 def test_a_noisy_search_may_take_longer() -> None:
     confused, rules = readings((99, 10, 10), (100, 10, 10)), Rules(max_runs=30)
-    assert isinstance(decide(plain(LINE), confused, Search(NOISY, rules=rules)), CommitToRead)
-    assert isinstance(decide(plain(LINE), confused, Search(QUIET.weighing, rules=rules)), SearchAnswer)
+    trial_of(confused, Search(NOISY, rules=rules))
+    answer_of(confused, Search(QUIET.weighing, rules=rules))
     much = readings((99, 15, 15), (100, 15, 15))
     wild = Weighing(Rates.known(Noise(old_as_new=0.3, new_as_old=0.3)))
-    assert isinstance(decide(plain(LINE), much, Search(wild, rules=rules)), SearchAnswer)
+    answer_of(much, Search(wild, rules=rules))

@@ -8,23 +8,14 @@ import pytest
 
 from bisector.core.verdict import Strategy, Verdict
 from bisector.search.graph import OLD_END, Kernel, RangeGraph, Reading, SearchFacts
-from bisector.search.likelihood import HostScale, Weighing
-from bisector.search.noise import Noise, Rates
 from bisector.search.simulate.runs import Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
-from bisector.search.step import CommitToRead, Decision, Rules, Search, SearchAnswer, SearchEnding, believe, decide
-from tests.search.graphs import LINE, kernel_like, plain
+from bisector.search.step import CommitToRead, Rules, SearchAnswer, SearchEnding, believe, decide
+from tests.search.graphs import LINE, NOISE, TENTH, TIP, answer_of, kernel_like, of_figures, plain, read
 
-TIP, CULPRIT = 199, 100
-TENTH = math.log(1.1)
-NOISE = (0.012, -0.012, 0.008, -0.008, 0.01, -0.01)
+CULPRIT = 100
 ENDS = (OLD_END, TIP)
 TRIED = (100, 50, 150, 25, 175, 12, 187, 6, 193, 3, 196)
-
-
-def read(commit: int, score: float, hour: float = 0.0, host: str = "") -> Reading:
-    verdict = Verdict.NEW if score > TENTH / 2 else Verdict.OLD
-    return Reading(commit, Kernel.COMMIT, verdict, score, hour=hour, host=host)
 
 
 def ends(host: str = "", above: float = 0.0, level: float = TENTH) -> list[Reading]:
@@ -34,20 +25,13 @@ def ends(host: str = "", above: float = 0.0, level: float = TENTH) -> list[Readi
 
 def on(level: float, tried: Sequence[int] = TRIED, per_hour: float = 0.0) -> list[Reading]:
     """Readings half an hour apart on one level, which grows by so much in an hour."""
-    return [read(commit, level + NOISE[n % 6] + per_hour * n / 2, n / 2) for n, commit in enumerate(tried, start=1)]
-
-
-def search(*hosts: str) -> Search:
-    rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    return Search(Weighing(rates, {host: HostScale((0.0, TENTH), TENTH / 2) for host in hosts or ("",)}))
+    return [
+        read(commit, level + NOISE[n % 6] + per_hour * n / 2, hour=n / 2) for n, commit in enumerate(tried, start=1)
+    ]
 
 
 def nothing(*readings: Reading, hosts: Sequence[str] = ()) -> float:
-    return believe(plain(LINE), SearchFacts(readings), search(*hosts)).nothing
-
-
-def decided(*readings: Reading) -> Decision:
-    return decide(plain(LINE), SearchFacts(readings), search())
+    return believe(plain(LINE), SearchFacts(readings), of_figures(*hosts)).nothing
 
 
 def test_while_the_ends_alone_were_read_it_is_by_these() -> None:
@@ -63,11 +47,8 @@ def test_in_a_range_of_one_commit_the_readings_of_the_ends_are_the_pairs(apart: 
         for noise in NOISE
         for end, side, level in ((OLD_END, Verdict.OLD, 0.0), (0, Verdict.NEW, apart))
     ]
-    rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    asked = Search(Weighing(rates, {"": HostScale((0.0, apart), apart / 2)}))
     failed = ((0, Kernel.REVERTED), (0, Kernel.PICKED))
-    answer = decide(plain(graph), SearchFacts(tuple(readings), failed=failed), asked)
-    assert isinstance(answer, SearchAnswer)
+    answer = answer_of(SearchFacts(tuple(readings), failed=failed), of_figures(apart=apart), graph)
     assert answer.ending is SearchEnding.FOUND
     assert answer.effect is not None
     assert answer.effect.counts == (6, 6)
@@ -84,7 +65,7 @@ def test_readings_on_one_level_speak_for_it(level: float, per_hour: float) -> No
 def test_readings_on_two_levels_speak_against_it(per_hour: float) -> None:
     levels = [TENTH if commit >= CULPRIT else 0.0 for commit in TRIED]
     readings = [
-        read(one.commit, one.score + level, one.hour)
+        read(one.commit, one.score + level, hour=one.hour)
         for one, level in zip(on(0.0, per_hour=per_hour), levels, strict=True)
         if one.score is not None
     ]
@@ -104,7 +85,7 @@ def test_each_host_has_a_level_of_its_own() -> None:
     tried = {"a": (90, 110, 25, 175, 6, 193), "b": (75, 125, 12, 187, 3, 196)}
     same, apart = (
         [
-            read(commit, (host == "b") + noise + (change if commit >= CULPRIT else 0.0), hour, host)
+            read(commit, (host == "b") + noise + (change if commit >= CULPRIT else 0.0), hour=hour, host=host)
             for host, commits in tried.items()
             for hour, (commit, noise) in enumerate(zip(commits, NOISE, strict=True), start=1)
         ]
@@ -119,12 +100,11 @@ def test_each_host_has_a_level_of_its_own() -> None:
 def test_it_is_an_answer_once_both_ends_confirm_it() -> None:
     readings = [*ends(), *on(0.0)]
     for n in range(20):
-        step = decided(*readings)
-        if isinstance(step, SearchAnswer):
+        step = decide(plain(LINE), SearchFacts(tuple(readings)), of_figures())
+        if not isinstance(step, CommitToRead):
             break
-        assert isinstance(step, CommitToRead)
         assert step.commit in ENDS
-        readings.append(read(step.commit, NOISE[n % 6], 4 + n / 2))
+        readings.append(read(step.commit, NOISE[n % 6], hour=4 + n / 2))
     assert isinstance(step, SearchAnswer)
     assert step.ending is SearchEnding.NO_CHANGE
     assert step.nothing > 0.9
@@ -133,10 +113,8 @@ def test_it_is_an_answer_once_both_ends_confirm_it() -> None:
 
 
 def test_it_is_none_while_it_is_likely_and_the_ends_were_not_read_again() -> None:
-    alone = SearchFacts((*ends(), *on(0.0)))
-    late = Search(search().weighing, left_min=1.0)  # for no trial at all
-    answer = decide(plain(LINE), alone, late)
-    assert isinstance(answer, SearchAnswer)
+    late = replace(of_figures(), left_min=1.0)  # for no trial at all
+    answer = answer_of(SearchFacts((*ends(), *on(0.0))), late)
     assert (answer.ending, answer.out_of_time) == (SearchEnding.NARROWED, True)
 
 
@@ -145,19 +123,12 @@ def test_no_commit_is_named_while_nothing_may_have_changed() -> None:
     large = math.log(3)
     tried = tuple(range(199 - 20, 199))
     readings = SearchFacts((read(OLD_END, 0.0), read(TIP, large), *on(0.0, tried)))
-    known = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    at_its_end = Search(
-        Weighing(known, {"": HostScale((0.0, large), large / 2)}), rules=Rules(max_runs=1, patience=0.0)
-    )
-    answer = decide(plain(LINE), readings, at_its_end)
-    assert isinstance(answer, SearchAnswer)
+    at_its_end = of_figures(apart=large, rules=Rules(max_runs=1, patience=0.0))
+    answer = answer_of(readings, at_its_end)
     assert answer.probability > Rules().target
     assert answer.nothing > 1 - Rules().target
     assert answer.ending is SearchEnding.NARROWED
-    sure = replace(readings, readings=(*readings.readings, read(TIP, large, 12.0)))
-    answer = decide(plain(LINE), sure, at_its_end)
-    assert isinstance(answer, SearchAnswer)
-    assert answer.ending is SearchEnding.FOUND
+    assert answer_of(readings.with_reading(read(TIP, large, hour=12.0)), at_its_end).ending is SearchEnding.FOUND
 
 
 def test_ends_that_differ_by_the_day_end_as_no_change() -> None:

@@ -14,8 +14,8 @@ from bisector.search.graph import Kernel, RangeGraph, Reading, SearchFacts, new_
 from bisector.search.likelihood import Key, Weighing
 from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import Posterior, posterior, prior
-from bisector.search.step import ChangedEndToRead, CommitToRead, Hold, Search, SearchAnswer, believe, decide, pointless
-from tests.search.graphs import LINE, QUIET, graphs, kernel_like, plain
+from bisector.search.step import ChangedEndToRead, CommitToRead, Hold, Search, believe, decide, pointless
+from tests.search.graphs import LINE, QUIET, answer_of, graphs, kernel_like, plain, trial_of
 
 NOISE = Noise(0.1, 0.2, 0.05)
 NOISY = Search(Weighing(Rates.known(NOISE)))
@@ -80,9 +80,7 @@ def test_hosts_part_a_line_evenly(hosts: int) -> None:
     facts, builds = SearchFacts(), np.zeros(len(LINE))
     search = replace(QUIET, costs=Costs(builds_min=builds))
     for _ in range(hosts):
-        step = decide(plain(LINE), facts, search)
-        assert isinstance(step, CommitToRead)
-        facts = replace(facts, in_flight=(*facts.in_flight, step.of))
+        facts = replace(facts, in_flight=(*facts.in_flight, trial_of(facts, search).of))
     belief = believe(plain(LINE), SearchFacts(), QUIET)
     assert joint_bits(LINE, belief, facts.in_flight) > 0.9 * np.log2(hosts + 1)
 
@@ -114,6 +112,10 @@ def readings(*shown: tuple[int, Verdict]) -> SearchFacts:
     return SearchFacts(tuple(Reading(number, Kernel.COMMIT, verdict) for number, verdict in shown))
 
 
+def stopped_early(*shown: tuple[int, Verdict]) -> SearchFacts:
+    return SearchFacts(tuple(replace(one, full=False) for one in readings(*shown).readings))
+
+
 def test_all_that_an_answer_lacks_is_measured_at_once() -> None:
     """Both sides of the change were read in runs that were stopped early: three hosts confirm, and a fourth waits."""
     facts, found = stopped_early((1, OLD), (2, NEW)), list[Key]()
@@ -126,9 +128,7 @@ def test_all_that_an_answer_lacks_is_measured_at_once() -> None:
 
 def test_an_answer_does_not_wait_for_what_it_does_not_lack() -> None:
     facts = readings((99, OLD), (100, NEW)).with_reading(Reading(100, Kernel.REVERTED, OLD))
-    answer = decide(plain(LINE), replace(facts, in_flight=(commit(50),)), QUIET)
-    assert isinstance(answer, SearchAnswer)
-    assert answer == decide(plain(LINE), facts, QUIET)
+    assert answer_of(replace(facts, in_flight=(commit(50),)), QUIET) == answer_of(facts, QUIET)
 
 
 def test_a_search_that_knows_too_little_waits_for_what_is_in_flight() -> None:
@@ -139,46 +139,36 @@ def test_a_search_that_knows_too_little_waits_for_what_is_in_flight() -> None:
     assert decide(plain(two), replace(facts, in_flight=(*facts.in_flight, commit(1))), QUIET) == Hold()
 
 
-def stopped_early(*shown: tuple[int, Verdict]) -> SearchFacts:
-    return SearchFacts(tuple(replace(one, full=False) for one in readings(*shown).readings))
-
-
-def in_flight(facts: SearchFacts, **left_min: float) -> tuple[SearchFacts, dict[Key, float]]:
-    left = {commit(int(number.removeprefix("c"))): minutes for number, minutes in left_min.items()}
-    return replace(facts, in_flight=tuple(left)), left
+def given_up(
+    facts: SearchFacts,
+    left_min: dict[Key, float],
+    graph: RangeGraph = LINE,
+    search: Search = QUIET,
+    *,
+    others_wait: bool = False,
+) -> Key | None:
+    """Which of the kernels in flight is not worth the minutes that are left of it."""
+    problem, facts = plain(graph), replace(facts, in_flight=tuple(left_min))
+    return pointless(problem, facts, search, believe(problem, facts, search), left_min, others_wait=others_wait)
 
 
 def test_what_tells_next_to_nothing_any_more_is_pointless() -> None:
-    facts, left = in_flight(readings((80, OLD), (120, NEW)), c20=20.0, c100=20.0)
-    belief = believe(plain(LINE), facts, QUIET)
-    assert pointless(plain(LINE), facts, QUIET, belief, left) == commit(20)
-    facts, left = in_flight(readings((80, OLD), (120, NEW)), c100=20.0)
-    assert pointless(plain(LINE), facts, QUIET, belief, left) is None
-
-
-def test_what_is_nearly_done_is_not_broken_off() -> None:
-    """A quarter of the range beside a better half of it: worth the last minutes, and not a whole trial."""
-    noisy = readings((80, OLD), (120, NEW))
-    for minutes, expected in ((60.0, commit(85)), (1.0, None)):
-        facts, left = in_flight(noisy, c85=minutes)
-        belief = believe(plain(LINE), facts, QUIET)
-        assert pointless(plain(LINE), facts, QUIET, belief, left) == expected
+    between = readings((80, OLD), (120, NEW))
+    assert given_up(between, {commit(20): 20.0, commit(100): 20.0}) == commit(20)
+    assert given_up(between, {commit(100): 20.0}) is None
+    # A quarter of the range beside a better half of it: worth the last minutes, and not a whole trial.
+    assert given_up(between, {commit(85): 60.0}) == commit(85)
+    assert given_up(between, {commit(85): 1.0}) is None
 
 
 def test_what_an_answer_does_not_lack_makes_room_for_what_it_needs() -> None:
     """Nearly done as it is: what it may tell is not worth that the suspect's answer comes later."""
-    facts, left = in_flight(readings(*[(1, OLD)] * 3, *[(2, NEW)] * 3), c0=0.01)
-    belief = believe(plain(SHORT), facts, NOISY)
+    facts = readings(*[(1, OLD)] * 3, *[(2, NEW)] * 3)
     for waits, expected in ((False, None), (True, commit(0))):
-        assert pointless(plain(SHORT), facts, NOISY, belief, left, others_wait=waits) == expected
+        assert given_up(facts, {commit(0): 0.01}, SHORT, NOISY, others_wait=waits) == expected
 
 
 def test_what_an_answer_lacks_stays_in_flight_and_the_rest_does_not() -> None:
-    facts, left = in_flight(stopped_early((1, OLD), (2, NEW)), c2=30.0, c0=1.0)
-    left[2, Kernel.REVERTED] = 30.0
-    facts = replace(facts, in_flight=tuple(left))
-    belief = believe(plain(SHORT), facts, QUIET)
-    assert pointless(plain(SHORT), facts, QUIET, belief, left) == commit(0)
-    del left[commit(0)]
-    facts = replace(facts, in_flight=tuple(left))
-    assert pointless(plain(SHORT), facts, QUIET, belief, left) is None
+    facts, lacking = stopped_early((1, OLD), (2, NEW)), {commit(2): 30.0, (2, Kernel.REVERTED): 30.0}
+    assert given_up(facts, lacking | {commit(0): 1.0}, SHORT) == commit(0)
+    assert given_up(facts, lacking, SHORT) is None

@@ -15,7 +15,6 @@ from bisector.search.noise import Noise, Rates
 from bisector.search.posterior import prior
 from bisector.search.step import (
     ChangedEndToRead,
-    CommitToRead,
     Decision,
     Rules,
     Search,
@@ -24,7 +23,7 @@ from bisector.search.step import (
     believe,
     decide,
 )
-from tests.search.graphs import LINE, QUIET, graphs, kernel_like, oracle, plain, recorded
+from tests.search.graphs import LINE, QUIET, answer_of, graphs, kernel_like, oracle, plain, recorded, trial_of
 
 PATIENT = Rules(least_bits=0.001, max_undone=40)
 NOBODY: frozenset[int] = frozenset()
@@ -53,12 +52,14 @@ def draw_commits(data: st.DataObject, graph: RangeGraph, label: str) -> frozense
 @given(graph=graphs(), data=st.data())
 def test_the_culprit_is_found(graph: RangeGraph, data: st.DataObject) -> None:
     culprit = data.draw(st.integers(0, graph.tip), "culprit")
-    answer, _, _ = hunt(plain(graph), culprit)
+    answer, facts, _ = hunt(plain(graph), culprit)
     assert answer.commit == culprit
     assert answer.candidates[0] == culprit
     assert answer.fit.contradictions == 0
     # A merge has no end without it, and the parents' readings alone may not reach the target.
     assert answer.ending is SearchEnding.FOUND or len(graph.parents[culprit]) > 1
+    if answer.ending is SearchEnding.FOUND:
+        assert {culprit, *graph.parents[culprit]} <= {reading.commit for reading in facts.readings if reading.full}
 
 
 @FULL
@@ -143,9 +144,7 @@ def test_the_recorded_graph_takes_little_more_than_git() -> None:
 def test_a_run_is_not_made_whole_on_suspicion_where_others_take_a_third(early_min: float, whole: bool) -> None:
     """That of the middle of eight: the answer rests on it with two chances of eight."""
     costs = Costs(old_run_min=early_min, new_run_min=early_min)
-    eight = plain(RangeGraph.of([(), *((number,) for number in range(7))]))
-    step = decide(eight, SearchFacts(), replace(QUIET, costs=costs))
-    assert isinstance(step, CommitToRead)
+    step = trial_of(SearchFacts(), replace(QUIET, costs=costs), RangeGraph.of([(), *((n,) for n in range(7))]))
     assert (step.commit, step.whole) == (3, whole)
     assert step.beside == ((2, 4, 7) if whole else ())
 
@@ -156,31 +155,20 @@ def test_while_levels_overlap_no_run_is_stopped_early(effect: float, whole: bool
     ends = (Reading(OLD_END, Kernel.COMMIT, Verdict.OLD, 0.0), Reading(19, Kernel.COMMIT, Verdict.NEW, effect))
     weighing = Weighing(scales={"": HostScale((0.0, effect), effect / 2)})
     search = Search(weighing, Costs(old_run_min=9.0, new_run_min=9.0))
-    line = plain(RangeGraph.of([(), *((number,) for number in range(19))]))
-    trial = decide(line, SearchFacts(ends), search)
-    assert isinstance(trial, CommitToRead)
+    line = RangeGraph.of([(), *((number,) for number in range(19))])
+    trial = trial_of(SearchFacts(ends), search, line)
     assert (trial.commit, trial.whole, trial.beside) == (9, whole, ())
-    undoing = decide(line, SearchFacts(ends), replace(search, rules=Rules(suspect=0.0, target=0.01)))
+    undoing = decide(plain(line), SearchFacts(ends), replace(search, rules=Rules(suspect=0.0, target=0.01)))
     assert isinstance(undoing, ChangedEndToRead)
     assert undoing.beside_end is not whole
 
 
-def test_the_answer_rests_on_whole_runs() -> None:
-    graph = kernel_like(300)
-    for culprit in range(5, 300, 31):
-        answer, facts, _ = hunt(plain(graph), culprit)
-        whole = {reading.commit for reading in facts.readings if reading.full}
-        if answer.ending is SearchEnding.FOUND:
-            assert {culprit, *graph.parents[culprit]} <= whole
-
-
 def test_a_revert_that_changes_nothing_brings_the_search_back() -> None:
-    graph = RangeGraph.of([(), *((n,) for n in range(9))])
-    misled = [Reading(n, Kernel.COMMIT, Verdict.NEW if n >= 5 else Verdict.OLD) for n in (4, 5, 4, 5)]
-    believed = decide(plain(graph), SearchFacts(tuple(misled)), QUIET)
-    assert believed == ChangedEndToRead(5, Kernel.REVERTED)
-    facts = SearchFacts((*misled, Reading(5, Kernel.REVERTED, Verdict.NEW)))
-    assert not isinstance(decide(plain(graph), facts, QUIET), SearchAnswer)
+    ten = plain(RangeGraph.of([(), *((n,) for n in range(9))]))
+    misled = SearchFacts(tuple(Reading(n, Kernel.COMMIT, Verdict.NEW if n >= 5 else Verdict.OLD) for n in (4, 5, 4, 5)))
+    assert decide(ten, misled, QUIET) == ChangedEndToRead(5, Kernel.REVERTED)
+    facts = misled.with_reading(Reading(5, Kernel.REVERTED, Verdict.NEW))
+    assert not isinstance(decide(ten, facts, QUIET), SearchAnswer)
 
 
 def test_the_culprit_among_many_that_do_not_build_is_found_by_reverts() -> None:
@@ -194,12 +182,9 @@ def test_two_changes_are_not_named_one() -> None:
     """New at 4, old again at 10, new at 16: whatever is named, whole kernels contradict it, each time."""
     graph = RangeGraph.of([(), *((n,) for n in range(19))])
     sides = {n: Verdict.NEW if 4 <= n < 10 or n >= 16 else Verdict.OLD for n in range(20)}
-    rules = Rules(max_runs=20, patience=0)
+    many = SearchFacts(tuple(Reading(n, Kernel.COMMIT, sides[n]) for n in range(20) for _ in range(2)))
     for rates in (QUIET.weighing.rates, Rates.unknown()):
-        search = Search(Weighing(rates), rules=rules)
-        many = SearchFacts(tuple(Reading(n, Kernel.COMMIT, sides[n]) for n in range(20) for _ in range(2)))
-        answer = decide(plain(graph), many, search)
-        assert isinstance(answer, SearchAnswer)
+        answer = answer_of(many, Search(Weighing(rates), rules=Rules(max_runs=20, patience=0)), graph)
         assert answer.ending is SearchEnding.NOT_ONE_CHANGE
         assert answer.fit.contradictions == 12
 

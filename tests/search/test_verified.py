@@ -5,39 +5,33 @@ from dataclasses import replace
 
 import pytest
 
-from bisector.core.verdict import Verdict
 from bisector.search.effect import SuspectEffect, effect_of
 from bisector.search.graph import OLD_END, Kernel, Reading, SearchFacts
-from bisector.search.likelihood import HostScale, Key, Weighing
-from bisector.search.noise import Level, Levels, Noise, Rates
+from bisector.search.likelihood import Key
+from bisector.search.noise import Level, Levels
 from bisector.search.step import ChangedEndToRead, CommitToRead, Rules, Search, SearchAnswer, SearchEnding, decide
-from tests.search.graphs import LINE, plain
+from tests.search.graphs import LINE, NOISE, TENTH, TIP, of_figures, plain, read
 
-TIP, SUSPECT = 199, 100
-TENTH = math.log(1.1)
-NOISE = (0.012, -0.012, 0.008, -0.008, 0.01, -0.01)
+SUSPECT = 100
 PARENT, ITSELF = (SUSPECT - 1, Kernel.COMMIT), (SUSPECT, Kernel.COMMIT)
 
 
-def read(commit: int, score: float, kernel: Kernel = Kernel.COMMIT, host: str = "") -> Reading:
-    return Reading(commit, kernel, Verdict.NEW if score > TENTH / 2 else Verdict.OLD, score, host=host)
+def spread(commit: int, centre: float, times: int = 6) -> list[Reading]:
+    return [read(commit, centre + NOISE[n % 6]) for n in range(times)]
 
 
-def spread(commit: int, centre: float, times: int = 6, kernel: Kernel = Kernel.COMMIT) -> list[Reading]:
-    return [read(commit, centre + NOISE[n % 6], kernel) for n in range(times)]
-
-
-def known(*more: Reading, effect: float = TENTH, at: int = SUSPECT) -> SearchFacts:
+def known(*more: Reading, effect: float = TENTH) -> SearchFacts:
     """Both ends and whole runs all over the range, and the new end without the suspect."""
-    around = [(n, 0.0 if n < at else effect) for n in (50, 75, 90, 95, 98, 102, 105, 110, 125, 150)]
+    around = [(n, 0.0 if n < SUSPECT else effect) for n in (50, 75, 90, 95, 98, 102, 105, 110, 125, 150)]
     whole = [read(n, score + NOISE[n % 6]) for n, score in around]
     ends = [*spread(OLD_END, 0.0), *spread(TIP, effect)]
-    return SearchFacts((*ends, *whole, read(at, 0.003, Kernel.REVERTED), *more))
+    return SearchFacts((*ends, *whole, read(SUSPECT, 0.003, Kernel.REVERTED), *more))
 
 
-def search(**rules: int) -> Search:
-    rates = Rates.known(Noise(old_as_new=0.001, new_as_old=0.001, sticky=0.002))
-    return Search(Weighing(rates, {"": HostScale((0.0, TENTH), TENTH / 2)}), rules=Rules(**rules))
+def effect_in(facts: SearchFacts, levels: Levels | None = None) -> SuspectEffect:
+    found = effect_of(plain(LINE), facts, SUSPECT, {} if levels is None else {"": levels})
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -61,8 +55,7 @@ def test_an_effect_is_shown_where_its_interval_excludes_half_of_what_the_ends_di
 
 def test_the_effect_is_that_of_the_commit_beside_its_parent_by_the_spread_of_all_kernels() -> None:
     facts = known(*spread(99, 0.0, 2), *spread(100, 0.09, 2))
-    found = effect_of(plain(LINE), facts, SUSPECT, {})
-    assert found is not None
+    found = effect_in(facts)
     assert (found.sides, found.counts) == ((PARENT, ITSELF), (2, 2))
     assert (found.mean, found.of_ends) == pytest.approx((0.09, TENTH))
     # 12 readings of the ends and 4 of these two around 4 means: 12 degrees of freedom, of which t is 2.179
@@ -73,44 +66,35 @@ def test_the_effect_is_that_of_the_commit_beside_its_parent_by_the_spread_of_all
 def test_figures_of_hosts_are_seen_from_the_middle_of_their_own_ends() -> None:
     facts = known(*spread(99, 0.0, 2), *spread(100, 0.09, 2))
     other = [replace(one, score=(one.score or 0.0) + 3, host="other") for one in facts.readings]
-    alone, both = (
-        effect_of(plain(LINE), SearchFacts(one), SUSPECT, {}) for one in (facts.readings, (*facts.readings, *other))
-    )
-    assert alone is not None
-    assert both is not None
+    alone, both = effect_in(facts), effect_in(SearchFacts((*facts.readings, *other)))
     assert both.mean == pytest.approx(alone.mean)
     assert both.counts == (4, 4)
     assert both.half_width < alone.half_width
     unknown = [one for one in other if one.commit not in (OLD_END, TIP)]  # a host without ends
-    assert effect_of(plain(LINE), SearchFacts((*facts.readings, *unknown)), SUSPECT, {}) == alone
+    assert effect_in(SearchFacts((*facts.readings, *unknown))) == alone
 
 
 @pytest.mark.parametrize("closed", [99, 100])
 def test_where_one_of_both_cannot_be_tested_it_is_the_new_end_without_it(closed: int) -> None:
     facts = replace(known(), skips=(closed,))
-    found = effect_of(plain(LINE), facts, SUSPECT, {})
-    assert found is not None
+    found = effect_in(facts)
     assert found.sides == ((SUSPECT, Kernel.REVERTED), (TIP, Kernel.COMMIT))
     assert found.counts == (1, 0)  # six readings of the end were made before the search
-    later = effect_of(plain(LINE), facts.with_reading(read(TIP, TENTH)), SUSPECT, {})
-    assert later is not None
+    later = effect_in(facts.with_reading(read(TIP, TENTH)))
     assert later.counts == (1, 1)
     assert later.mean == pytest.approx(TENTH - 0.003)
     assert effect_of(plain(LINE), replace(facts, failed=((SUSPECT, Kernel.REVERTED),)), SUSPECT, {}) is None
 
 
-def steps(
-    facts: SearchFacts, centres: dict[int, float], asked: Search, scale: float = 1.0, at_most: int = 40
-) -> tuple[list[Key], SearchAnswer]:
-    """What is read until there is an answer, with so many times the noise."""
+def steps(facts: SearchFacts, centres: dict[int, float], asked: Search) -> tuple[list[Key], SearchAnswer]:
+    """What is read until there is an answer."""
     order = list[Key]()
     while not isinstance(decision := decide(plain(LINE), facts, asked), SearchAnswer):
         assert isinstance(decision, (CommitToRead, ChangedEndToRead))
-        assert len(order) < at_most
+        assert len(order) < 40
         order.append(decision.of)
         centre = centres[decision.commit] if isinstance(decision, CommitToRead) else 0.0
-        noise = scale * NOISE[len(order) % 6]
-        facts = facts.with_reading(read(decision.commit, centre + noise, decision.of[1]))
+        facts = facts.with_reading(read(decision.commit, centre + NOISE[len(order) % 6], decision.of[1]))
     return order, decision
 
 
@@ -129,14 +113,12 @@ CENTRES = {n: 0.0 if n < SUSPECT else TENTH for n in range(-1, 200)}
 def test_it_is_held_against_what_all_readings_leave_of_what_the_ends_differ_by(
     effect: float, apart: float, held_against: float
 ) -> None:
-    levels = {"": Levels(Level(0.0, 0.01, 1.0), Level(apart + 0.02, 0.01, 3.0), 0.01)}
-    found = effect_of(plain(LINE), known(effect=effect), SUSPECT, levels)
-    assert found is not None
-    assert found.of_ends == pytest.approx(held_against)
+    levels = Levels(Level(0.0, 0.01, 1.0), Level(apart + 0.02, 0.01, 3.0), 0.01)
+    assert effect_in(known(effect=effect), levels).of_ends == pytest.approx(held_against)
 
 
 def test_a_small_change_is_named_once_it_is_shown_by_readings_in_turn() -> None:
-    _, answer = steps(known(*spread(99, 0.0, 1), *spread(100, TENTH, 1)), CENTRES, search())
+    _, answer = steps(known(*spread(99, 0.0, 1), *spread(100, TENTH, 1)), CENTRES, of_figures())
     assert (answer.ending, answer.commit) == (SearchEnding.FOUND, SUSPECT)
     assert answer.effect is not None
     assert answer.effect.is_shown
@@ -146,7 +128,7 @@ def test_a_change_that_its_own_readings_do_not_show_is_not_named() -> None:
     """Whatever all others say: a fifth of what the ends differ by is the most that the commit itself does."""
     before, after = 0.4 * TENTH, 0.6 * TENTH
     facts = known(*spread(99, before, 3), *spread(100, after, 3))
-    order, answer = steps(facts, CENTRES | {99: before, 100: after}, search(max_pairs=12))
+    order, answer = steps(facts, CENTRES | {99: before, 100: after}, of_figures(rules=Rules(max_pairs=12)))
     assert answer.ending is not SearchEnding.FOUND
     assert max(map(order.count, (PARENT, ITSELF))) < 9  # more readings would not show it either
     assert not {(OLD_END, Kernel.COMMIT), (TIP, Kernel.COMMIT)} & set(order)  # something did change
@@ -154,7 +136,7 @@ def test_a_change_that_its_own_readings_do_not_show_is_not_named() -> None:
 
 def test_a_kernel_on_neither_ends_level_is_not_read_for_ever() -> None:
     """Its figures do not count, and its side does: what it is lies beyond both ends."""
-    facts, asked = known(*spread(99, 0.0, 2)), search()
+    facts, asked = known(*spread(99, 0.0, 2)), of_figures()
     for _ in range(12):
         decision = decide(plain(LINE), facts, asked)
         if isinstance(decision, SearchAnswer):

@@ -55,13 +55,9 @@ def test_rates_are_kept() -> None:
 def test_runs_mislead_at_the_rates_of_their_side() -> None:
     made = world(Conditions(old_as_new=0.1, new_as_old=0.3))
     tip = [made.measure(made.graph.tip, whole=True) for _ in range(800)]
-    assert np.mean([reading is not None and reading.verdict is Verdict.OLD for reading in tip]) == pytest.approx(
-        0.3, abs=0.05
-    )
     without = [made.measure_undone(made.culprits[0], Kernel.REVERTED) for _ in range(800)]
-    assert np.mean([reading is not None and reading.verdict is Verdict.NEW for reading in without]) == pytest.approx(
-        0.1, abs=0.04
-    )
+    for readings, wrong, rate in ((tip, Verdict.OLD, 0.3), (without, Verdict.NEW, 0.1)):
+        assert np.mean([one is not None and one.verdict is wrong for one in readings]) == pytest.approx(rate, abs=0.05)
 
 
 BOTH_ENDS_MIN = 2 * (SETUP_MIN + SHORT_FILL_MIN + ALIKE_MIN)
@@ -153,16 +149,8 @@ def test_short_fills_are_tried_where_they_pay() -> None:
     rule = FillRule(SETTLING, RUN_MIN * 60)
     assert (rule.expected_s, rule.most_saved_s) == (SHORT_FILL_MIN * 60, MOST_SAVED_MIN * 60)
     settings = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings
-    for commits, left_min in (
-        (10, math.inf),
-        (30, math.inf),
-        (33, math.inf),
-        (34, math.inf),
-        (40, math.inf),
-        (14_565, math.inf),
-        (14_565, 60 * 4.0),
-        (14_565, 60 * 3.0),
-    ):
+    cases = [(commits, math.inf) for commits in (10, 30, 33, 34, 40, 14_565)]
+    for commits, left_min in (*cases, (14_565, 60 * 4.0), (14_565, 60 * 3.0)):
         tried = is_tried(settings, commits, (SETUP_MIN + WHOLE_RUN_MIN) * 60, left_min * 60)
         assert usual_durations(commits, left_min) == (Durations() if tried else WHOLE_FILLS)
     assert usual_durations(14_565, 60 * 4.0) == Durations()
@@ -199,11 +187,7 @@ def test_of_two_steps_a_new_kernel_has_both() -> None:
     first, second = sorted(made.culprits)
     assert first < second
     assert (made.is_right(first), made.is_right(second)) == (False, True)
-    end, between = made.measure(39, whole=True), [made.measure(first, whole=True) for _ in range(2)]
-    assert end is not None
-    assert end.verdict is Verdict.NEW
+    runs = [made.measure(commit, whole=True) for commit in (39, first, first)]
     # On neither end's level: once it says nothing, and then it is not new.
-    assert [(one.verdict, one.score) for one in between if one is not None] == [
-        (Verdict.MEASURED, None),
-        (Verdict.OLD, None),
-    ]
+    assert [one.verdict for one in runs if one is not None] == [Verdict.NEW, Verdict.MEASURED, Verdict.OLD]
+    assert [one.score for one in runs[1:] if one is not None] == [None, None]
