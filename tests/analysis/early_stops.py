@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bisector.analysis.early_stop import Floats, StopRule, batch_s, became_fast_s, guard_s
-from bisector.core.figures import EarlyStop
+from bisector.core.figures import EarlyStop, StopReason
 from bisector.workload.base import RunProgress
 
 LINE = 12_000.0
@@ -19,6 +19,11 @@ def stop_of(rule: StopRule, at_s: Floats, ios: Floats, first: int = 0) -> EarlyS
         if (stop := rule.met_by(jobs)) is not None:
             return stop
     return None
+
+
+def ended(stop: EarlyStop | None) -> tuple[StopReason, float] | None:
+    """How and when a run was ended, if it was."""
+    return None if stop is None else (stop.reason, stop.at_s)
 
 
 Runs = Floats  # IOPS by run, job and twentieth of a batch

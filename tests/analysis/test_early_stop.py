@@ -10,7 +10,7 @@ from bisector.analysis.judgement import holds
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.objective import Objective
 from bisector.workload.base import RunProgress
-from tests.analysis.early_stops import LENGTHS_S, LINE, stop_of
+from tests.analysis.early_stops import LENGTHS_S, LINE, ended, stop_of
 
 
 @pytest.mark.parametrize("runtime_s", LENGTHS_S)
@@ -19,10 +19,8 @@ def test_times_follow_from_the_length_of_the_run(runtime_s: float) -> None:
     batch = {900.0: 10.0, 40.0: 0.5}[runtime_s]
     assert (rule.batch_s, rule.window_s) == (batch, 6 * batch)
     at_s = np.arange(1.0, 91.0) * batch
-    fast, slow = stop_of(rule, at_s, at_s * np.full((2, 1), 13_000.0)), stop_of(rule, at_s, at_s * np.ones((2, 1)))
-    assert fast is not None
-    assert slow is not None
-    assert (fast.at_s, slow.at_s) == (12 * batch, 18 * batch)
+    assert ended(stop_of(rule, at_s, at_s * np.full((2, 1), 13_000.0))) == (StopReason.ABOVE, 12 * batch)
+    assert ended(stop_of(rule, at_s, at_s * np.ones((2, 1)))) == (StopReason.NOT_ABOVE, 18 * batch)
 
 
 def steady(iops: float, *, until_s: float, every_s: float = 0.5) -> RunProgress:
@@ -53,9 +51,7 @@ def test_what_is_done_tells_nothing_of_the_steady_part() -> None:
 def test_no_run_is_ended_before_others_were_steady(iops: float, reason: StopReason) -> None:
     rule = StopRule(500.0, 40.0, 10.0, Objective("read.iops.steady"), steady_s=16.0)
     assert rule.met_by((steady(iops, until_s=15.5),)) is None
-    stop = rule.met_by((steady(iops, until_s=16.0),))
-    assert stop is not None
-    assert (stop.reason, stop.metric) == (reason, "read.iops.steady")
+    assert ended(rule.met_by((steady(iops, until_s=16.0),))) == (reason, 16.0)
 
 
 def test_no_report_in_time_says_nothing() -> None:
@@ -77,13 +73,6 @@ def test_the_slow_job_is_the_same_in_all_windows() -> None:
     turn = np.where((at_s // 3).astype(int) % 2, 1.0, 20_000.0)
     ios = np.cumsum(np.array((turn, 20_001.0 - turn)), axis=1) * 0.5
     assert stop_of(StopRule(LINE, 40.0, 9.0), at_s, ios) is None
-
-
-def test_a_run_is_fast_when_its_slowest_job_is() -> None:
-    jump = [np.where(np.arange(80) < batch, 0.0, 2.5 * LINE) for batch in (10, 20, 30)]
-    # 2 of 6 batches at 2.5 times the line are not above it, 3 are
-    assert [became_fast_s([job], 40.0, LINE) for job in jump] == [6.5, 11.5, 16.5]
-    assert became_fast_s(jump[:2], 40.0, LINE) == 11.5
 
 
 @pytest.mark.parametrize(
@@ -110,9 +99,13 @@ def test_guard_is_the_slowest_and_the_more_the_fewer_there_are(
     assert guard_s(fast_after_s, 40.0) == (None if guard is None else pytest.approx(guard))
 
 
-def test_it_counts_from_when_it_stays_fast() -> None:
-    dips = np.where((np.arange(80) > 10) & (np.arange(80) < 40), 0.0, 2.5 * LINE)
-    assert became_fast_s([dips], 40.0, LINE) == 21.5
+def test_a_run_is_fast_from_when_its_slowest_job_stays_fast() -> None:
+    batches = np.arange(80)
+    jump = [np.where(batches < first, 0.0, 2.5 * LINE) for first in (10, 20, 30)]
+    dips = np.where((batches > 10) & (batches < 40), 0.0, 2.5 * LINE)
+    # 2 of 6 batches at 2.5 times the line are not above it, 3 are
+    assert [became_fast_s([job], 40.0, LINE) for job in (*jump, dips)] == [6.5, 11.5, 16.5, 21.5]
+    assert became_fast_s(jump[:2], 40.0, LINE) == 11.5
 
 
 @pytest.mark.parametrize("never", [np.zeros(80), np.r_[np.full(70, 2 * LINE), np.zeros(10)], np.zeros(0)])
