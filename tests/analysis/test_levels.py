@@ -8,14 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bisector.analysis.judgement import score
 from bisector.analysis.levels import levels, line_between, other_gaps
 from bisector.core.objective import Objective
-from tests.analysis.test_recorded_bisect import VERDICTS, measured
+from tests.analysis.test_recorded_bisect import SCORES
 
 IOPS = Objective()
-RECORDED = {kernel: [score(measured(order, kernel), IOPS)] for order, kernel, _ in VERDICTS}
-OLD, NEW = VERDICTS[0][1], VERDICTS[1][1]
 
 
 def one_each(*values: float) -> dict[str, list[float]]:
@@ -31,10 +28,6 @@ def found(scores: dict[str, list[float]]) -> tuple[tuple[float, float, int], ...
 def line(old: float, new: float, scores: dict[str, list[float]]) -> float:
     """The line as a value, between ends that are given as values."""
     return exp(line_between(log(old), log(new), scores))
-
-
-def line_of(scores: dict[str, list[float]]) -> float:
-    return line_between(scores[OLD][0], scores[NEW][0], scores)
 
 
 def test_two_levels_and_the_middle_of_their_gap() -> None:
@@ -91,11 +84,13 @@ def test_two_noisy_levels_are_seldom_three(spread: float, heavy: bool, most: int
 
 
 def test_the_levels_of_2017() -> None:
-    assert found(RECORDED) == ((689, 738, 4), (6120, 6120, 1), (20_077, 22_791, 11))
+    assert found(SCORES) == ((689, 738, 4), (6120, 6120, 1), (20_077, 22_791, 11))
 
 
 def test_the_second_step_of_2017() -> None:
-    (other,) = other_gaps(line_of(RECORDED), RECORDED[OLD][0], RECORDED[NEW][0], levels(RECORDED))
+    old, new, *_ = (one for (one,) in SCORES.values())
+    threshold = line_between(old, new, SCORES)
+    (other,) = other_gaps(threshold, old, new, levels(SCORES))
     assert exp(other) == pytest.approx(np.sqrt(738 * 6120))
-    between = [kernel for kernel, (score,) in RECORDED.items() if other < score < line_of(RECORDED)]
+    between = [kernel for kernel, (score,) in SCORES.items() if other < score < threshold]
     assert between == ["4.12.0-rc1+4d44ec5ab751"]

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 from bisector.analysis import quality
 from bisector.analysis.quality import Speed
 from bisector.config import options
-from bisector.core.figures import EarlyStop, Latency, Run, StopReason, round_name
+from bisector.core.figures import EarlyStop, JobFigures, Latency, Run, StopReason, round_name
 from bisector.core.metric import LatencyKind
 from bisector.core.trial import Era, Fault, FaultKind, Origin, Stage, Timings, Trial, difference
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
@@ -97,29 +97,6 @@ def test_a_cache_that_was_not_steady_makes_weak_evidence() -> None:
     assert weaknesses(trial(filled(90, 1), filled(97, 2), GOOD), "hdd") == ()
 
 
-def test_the_time_in_which_a_layer_fills_its_cache_is_none_between_the_runs() -> None:
-    runs = (replace(EMPTY, counters=(("cache.fill", 600.0),)), replace(GOOD, duration_s=40.0))
-    assert weaknesses(timed(*runs, workload_s=80.0 + 600.0 + 9.0)) == ()
-    assert weaknesses(timed(*runs, workload_s=80.0 + 600.0 + 11.0)) == (
-        "11.0 s went by between the runs, limit 10.0 s",
-    )
-
-
-def test_the_time_in_which_the_files_of_a_command_are_laid_out_is_none_between_the_runs() -> None:
-    def runs(first_s: float, last_s: float) -> tuple[Run, Run]:
-        first, last = (replace(run, jobs=(), duration_s=40.0) for run in (EMPTY, GOOD))
-        return replace(first, counters=(("prepared", first_s),)), replace(last, counters=(("prepared", last_s),))
-
-    assert weaknesses(timed(*runs(60.0, 80.0), workload_s=80.0 + 140.0 + 9.0)) == ()
-    assert weaknesses(timed(*runs(60.0, 80.0), workload_s=80.0 + 140.0 + 11.0)) == (
-        "11.0 s went by between the runs, limit 10.0 s",
-    )
-    assert weaknesses(timed(*runs(80.0, 60.0), workload_s=80.0 + 140.0)) == ()
-    assert weaknesses(timed(*runs(91.0, 60.0), workload_s=80.0 + 151.0)) == (
-        "the empty run lasted 31.0 s longer than it should, limit 30.0 s",
-    )
-
-
 # The second trial of a commit in emulation on a host of two cores, other work on a fraction of one.
 AS_MEASURED = (
     replace(EMPTY, duration_s=42.21, clock_drift_s=0.0001, jobs=(job(4854, runtime_ms=40_004), job(2111))),
@@ -161,28 +138,44 @@ def test_the_wait_in_a_deep_queue_is_no_stall() -> None:
     assert "an I/O of job partial/1 took 8.0 s, limit 7.8 s" in found
 
 
-def test_a_host_that_stood_still_between_the_runs_is_seen() -> None:
-    assert weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 5)) == ()
-    (found,) = weaknesses(timed(*AS_MEASURED, workload_s=WORKLOAD_S + 15))
-    assert found == "16.5 s went by between the runs, limit 10.0 s"
+def prepared(first_s: float, last_s: float) -> list[Run]:
+    """Two runs of a command whose files take so long to lay out."""
+    sides = ((EMPTY, first_s), (GOOD, last_s))
+    return [replace(one, jobs=(), duration_s=40.0, counters=(("prepared", took_s),)) for one, took_s in sides]
 
 
-def long_runs(between_s: float, *, writes: bool = False) -> Trial:
-    """Two runs of 15 min, with so much time between them; smq looks the cache over once a minute."""
-    jobs = [job(4000, runtime_ms=900_000), job(7000, "partial/2", runtime_ms=900_000)]
-    jobs += [replace(job(100, runtime_ms=900_000), direction="write")] if writes else []
-    runs = [replace(one, jobs=tuple(jobs), duration_s=900.0) for one in (EMPTY, GOOD)]
-    return timed(*runs, workload_s=1_800.0 + between_s)
+def long_runs(*more: JobFigures) -> list[Run]:
+    """Two runs of 15 min; smq looks the cache over once a minute."""
+    jobs = (job(4000, runtime_ms=900_000), job(7000, "partial/2", runtime_ms=900_000), *more)
+    return [replace(one, jobs=jobs, duration_s=900.0) for one in (EMPTY, GOOD)]
 
 
-def test_runs_of_any_length_are_to_follow_each_other_within_a_minute() -> None:
-    assert weaknesses(long_runs(30.0), runtime="15min") == ()
-    assert weaknesses(long_runs(60.0), runtime="15min") == ("60.0 s went by between the runs, limit 45.0 s",)
+FILLS = [replace(EMPTY, counters=(("cache.fill", 600.0),)), replace(GOOD, duration_s=40.0)]
+WRITER = replace(job(100, runtime_ms=900_000), direction="write")  # its dirty data is written back between the runs
 
 
-def test_what_a_job_that_writes_leaves_dirty_is_written_back_between_the_runs() -> None:
-    assert weaknesses(long_runs(300.0, writes=True), runtime="15min") == ()
-    assert len(weaknesses(long_runs(460.0, writes=True), runtime="15min")) == 1
+@pytest.mark.parametrize(
+    ("runs", "workload_s", "why"),
+    [
+        (AS_MEASURED, WORKLOAD_S + 5, ""),
+        (AS_MEASURED, WORKLOAD_S + 15, "16.5 s went by between the runs, limit 10.0 s"),
+        (FILLS, 680.0 + 9.0, ""),
+        (FILLS, 680.0 + 11.0, "11.0 s went by between the runs, limit 10.0 s"),
+        (prepared(60.0, 80.0), 220.0 + 9.0, ""),
+        (prepared(60.0, 80.0), 220.0 + 11.0, "11.0 s went by between the runs, limit 10.0 s"),
+        (prepared(80.0, 60.0), 220.0, ""),
+        (prepared(91.0, 60.0), 231.0, "the empty run lasted 31.0 s longer than it should, limit 30.0 s"),
+        (long_runs(), 1_830.0, ""),
+        (long_runs(), 1_860.0, "60.0 s went by between the runs, limit 45.0 s"),
+        (long_runs(WRITER), 2_100.0, ""),
+        (long_runs(WRITER), 2_260.0, "460.0 s went by between the runs, limit 450.0 s"),
+    ],
+)
+def test_a_cache_is_idle_no_longer_than_its_filling_and_its_files_take(
+    runs: Sequence[Run], workload_s: float, why: str
+) -> None:
+    found = weaknesses(timed(*runs, workload_s=workload_s), runtime="15min" if runs[0].duration_s == 900 else "40s")
+    assert found == ((why,) if why else ())
 
 
 def test_a_faulty_trial_is_not_weak_but_skipped() -> None:

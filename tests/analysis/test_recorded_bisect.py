@@ -30,6 +30,7 @@ def measured(order: int, kernel: str) -> Trial:
 
 
 VERDICTS = [(int(row["order"]), row["kernel"], row["verdict"]) for row in rows("expected-verdicts.csv")]
+SCORES = {kernel: [score(measured(order, kernel), IOPS)] for order, kernel, _ in VERDICTS}
 
 
 @pytest.mark.parametrize(("order", "kernel", "verdict"), VERDICTS)
@@ -46,14 +47,13 @@ def test_the_threshold_of_the_ends_is_told_apart_from_the_persons_by_one_kernel(
     The middle between the ends alone calls it fixed, the person's 20,000 did not: with several steps in a range the
     threshold decides which of them is looked for. The line among all readings is the person's again.
     """
-    old, new = measured(1, "4.12.0-rc1+"), measured(2, "4.12.0+5518b69b7668")
-    ends = MeasuredEnds(score(old, IOPS), score(new, IOPS), IOPS, None, SideWords())
+    old, new, *_ = (one for (one,) in SCORES.values())
+    ends = MeasuredEnds(old, new, IOPS, None, SideWords())
     of_ends = from_scores(ends, {})
     assert of_ends.direction is Direction.IMPROVEMENT
     assert IOPS.value_of(of_ends.score) == pytest.approx(3828, abs=1)
     assert others(of_ends.score) == ["4.12.0-rc1+4d44ec5ab751"]
-    readings = {kernel: [score(measured(order, kernel), IOPS)] for order, kernel, _ in VERDICTS}
-    assert others(from_scores(ends, readings).score) == []
+    assert others(from_scores(ends, SCORES).score) == []
 
 
 def others(line: float) -> list[str]:

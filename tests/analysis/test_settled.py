@@ -123,6 +123,7 @@ def test_noise_seldom_keeps_a_run_and_never_ends_one_that_is_not_full() -> None:
 
 _LONG = {"workload.runtime": "300s"}
 _ASKED_FOR = "whole runs are asked for"
+_SAYS_NOTHING = "no layer of the stack says how long its cache takes to settle"
 
 
 @pytest.mark.parametrize(
@@ -133,11 +134,8 @@ _ASKED_FOR = "whole runs are asked for"
         (_LONG | {"storage.fill": "whole"}, _ASKED_FOR),
         (_LONG | {"workload.full_runs": "true"}, _ASKED_FOR),
         (_LONG | {"storage.fill_rounds": "2", "storage.fill_deadline": "1h"}, _ASKED_FOR),
-        (_LONG | {"storage.stack": "hdd"}, "no layer of the stack says how long its cache takes to settle"),
-        (
-            _LONG | {"storage.stack": "bcache(ssd,hdd)+ext4"},
-            "no layer of the stack says how long its cache takes to settle",
-        ),
+        (_LONG | {"storage.stack": "hdd"}, _SAYS_NOTHING),
+        (_LONG | {"storage.stack": "bcache(ssd,hdd)+ext4"}, _SAYS_NOTHING),
         (_LONG | {"bisect.metric": "read.clat.p99"}, ""),
         (_LONG | {"bisect.metric": "cache.hit_ratio"}, "runs are not followed by cache.hit_ratio"),
     ],
@@ -148,26 +146,19 @@ def test_where_there_is_a_rule(given: dict[str, str], why_not: str) -> None:
     assert (rule_for(settings) is None) is bool(why_not)
 
 
-def test_it_is_tried_among_many_commits_and_not_among_few() -> None:
-    """A whole trial of two runs takes 33 min, and a run can be 13 min shorter at most."""
+def test_it_is_tried_where_enough_trials_are_left_to_save_more_than_it_takes() -> None:
+    """A whole trial of two runs takes 33 min, a run can be 13 min shorter at most: six more trials have to fit in."""
     usual, short, whole = (
         options.load({"workload.runtime": "15min", "storage.fill": fill}, directory=Path("/")).settings
         for fill in ("auto", "short", "whole")
     )
     among = [is_tried(usual, commits, 1_980.0, math.inf) for commits in (14_565, 100, 16, 1, None)]
     assert among == [True, True, False, False, True]
-    assert is_tried(short, 1, 1_980.0, math.inf)
+    hours = (1, 3, 4, 24, math.inf)
+    for commits in (14_565, None):
+        within = [is_tried(usual, commits, 1_980.0, 3_600.0 * left) for left in hours]
+        assert within == [False, False, True, True, True]
+    # Where it is asked for, the trials of both ends alone have to.
+    assert [is_tried(short, 1, 1_980.0, 3_600.0 * left) for left in hours] == [False, True, True, True, True]
     assert not is_tried(whole, None, 1_980.0, math.inf)
     assert not is_tried(options.load({"storage.fill": "short"}, directory=Path("/")).settings, 14_565, 1.0, math.inf)
-
-
-def test_it_is_not_tried_where_too_little_time_is_left_to_save_as_much() -> None:
-    """Six trials of 33 min more have to fit in, or, where it is asked for, those of both ends."""
-    usual, short = (
-        options.load({"workload.runtime": "15min", "storage.fill": fill}, directory=Path("/")).settings
-        for fill in ("auto", "short")
-    )
-    hours = (1, 3, 4, 24)
-    for commits in (14_565, None):
-        assert [is_tried(usual, commits, 1_980.0, 3_600.0 * left) for left in hours] == [False, False, True, True]
-    assert [is_tried(short, 1, 1_980.0, 3_600.0 * left) for left in hours] == [False, True, True, True]
