@@ -1,5 +1,6 @@
 """Levels and the line between the sides: by hand, on made-up noise, and on the readings of 2017."""
 
+import csv
 from itertools import pairwise
 from math import exp, log
 
@@ -8,9 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bisector.analysis.levels import levels, line_between, other_gaps
+from bisector.analysis.judgement import score
+from bisector.analysis.levels import MeasuredEnds, from_scores, levels, line_between
 from bisector.core.objective import Objective
-from tests.analysis.test_recorded_bisect import SCORES
+from bisector.core.verdict import Direction, SideWords
+from tests.analysis.recorded import RECORDED, fio_2_run, trial
 
 IOPS = Objective()
 
@@ -84,13 +87,25 @@ def test_two_noisy_levels_are_seldom_three(spread: float, heavy: bool, most: int
 
 
 def test_the_levels_of_2017() -> None:
-    assert found(SCORES) == ((689, 738, 4), (6120, 6120, 1), (20_077, 22_791, 11))
+    """Between the ends lies a parent of the fix at 6,120 IOPS, neither as slow nor as fast as they.
 
-
-def test_the_second_step_of_2017() -> None:
-    old, new, *_ = (one for (one,) in SCORES.values())
-    threshold = line_between(old, new, SCORES)
-    (other,) = other_gaps(threshold, old, new, levels(SCORES))
-    assert exp(other) == pytest.approx(np.sqrt(738 * 6120))
-    between = [kernel for kernel, (score,) in SCORES.items() if other < score < threshold]
-    assert between == ["4.12.0-rc1+4d44ec5ab751"]
+    The middle between the ends alone calls it fixed, the person's 20,000 did not: with several steps in a range the
+    threshold decides which of them is looked for. The line among all readings is the person's again.
+    """
+    with (RECORDED / "expected-verdicts.csv").open(encoding="utf-8", newline="") as file:
+        rows = [(row["order"].zfill(2), row["kernel"], row["verdict"] == "fixed") for row in csv.DictReader(file)]
+    scores, is_fixed = dict[str, list[float]](), {kernel: fixed for _, kernel, fixed in rows}
+    for order, kernel, _ in rows:
+        files = {name: RECORDED / "lvmcache-bisect-2017" / f"{order}-{kernel}-{name}.txt" for name in ("empty", "full")}
+        scores[kernel] = [score(trial(*(fio_2_run(path, name) for name, path in files.items())), IOPS)]
+    assert found(scores) == ((689, 738, 4), (6120, 6120, 1), (20_077, 22_791, 11))
+    (old,), (new,), *_ = scores.values()
+    ends = MeasuredEnds(old, new, IOPS, None, SideWords())
+    of_ends, of_all = from_scores(ends, {}), from_scores(ends, scores)
+    assert of_ends.direction is Direction.IMPROVEMENT
+    assert IOPS.value_of(of_ends.score) == pytest.approx(3828, abs=1)
+    called_otherwise = [
+        [kernel for kernel, (one,) in scores.items() if (one > line.score) is not is_fixed[kernel]]
+        for line in (of_ends, of_all)
+    ]
+    assert called_otherwise == [["4.12.0-rc1+4d44ec5ab751"], []]
