@@ -116,9 +116,8 @@ class FillRule:
     def expected_s(self) -> float:
         """The expected end of a run, in seconds, if its cache is full once its files are laid out.
 
-        It is one period after the first possible end. lvmcache is such a cache: its files are at least as large as the
-        cache, and are written through it. In runs of 20 s on v4.11, v4.12 and v6.1 all blocks were in use, and no more
-        were promoted than had been free.
+        It is one period after the first possible end. lvmcache is such a cache: its files, at least as large as the
+        cache, are written through it. (In runs of 20 s on v4.11, v4.12 and v6.1 all blocks were in use.)
         """
         return min(self.runtime_s, self.runtime_s - self.most_saved_s + self.settling.period_s)
 
@@ -386,11 +385,10 @@ class StopRule:
     def met_by(self, jobs: Sequence[RunProgress]) -> EarlyStop | None:
         """Return how a run may end now, given what its jobs have done so far; None if it goes on.
 
-        *Above*: in two consecutive windows every job's mean less four standard errors is above the threshold; or every
-        job has done what the threshold asks of the whole run, unless the steady part decides, about which the work done
-        in all says nothing. *Not above*: from the guard on, in three consecutive windows the same job's mean with four
-        standard errors is below two thirds of the threshold. A window in which fio did not report in time says nothing.
-        If the objective makes one value of several jobs, or is of one of them, this value takes the place of every job.
+        *Above* and *not above* are told by the windows of docs/method-evidence.md; *above* also if every job has done
+        what the threshold asks of the whole run, unless the steady part decides, about which the work done in all says
+        nothing. A window in which fio did not report in time says nothing. If the objective makes one value of several
+        jobs, or is of one of them, this value takes the place of every job.
         """
         if not jobs or not all(job.at_s for job in jobs) or not (deciding := _deciding(self.objective, jobs)):
             return None
@@ -525,11 +523,9 @@ def deciding_rates(objective: Objective, jobs: Mapping[str, Floats]) -> tuple[Fl
 def guard_s(fast_after_s: Sequence[float | None], runtime_s: float) -> float | None:
     """The second from which on a run may be called slow, given when fast runs had become fast.
 
-    It is the time of the slowest of these times 1 + 1/n, at least 1.3: the factor was found for the slowest of three,
-    and the slowest of fewer may be a quick one. n counts the runs that took about as long, so that a much quicker run,
-    for whatever reason, does not reduce the time that the others need. As all of them may be quick ones, the guard is
-    never less than a (1 + n)th of the run: half of it with one run, a fifth with four. None without any run, and if one
-    of them never became fast, or too late.
+    docs/method-evidence.md has the formula: the spare of 1.3 was found for the slowest of three, and the slowest of
+    fewer, or all of them, may be quick ones. A much quicker run, for whatever reason, does not reduce the time that the
+    others need. None without any run, and if one of them never became fast, or too late.
     """
     known = [one for one in fast_after_s if one is not None]
     if not known or len(known) < len(fast_after_s):
