@@ -12,17 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from bisector.analysis.judgement import CLEARLY, score
+from bisector.analysis.judgement import CLEARLY
 from bisector.config import Settings
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.metric import is_of_split
 from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective
-from bisector.core.trial import Trial
 from bisector.core.units import duration
 from bisector.search.choice import BOTH_ENDS, short_fill_pays
 from bisector.search.effect import quantile
@@ -220,20 +219,6 @@ class BothWays:
     short: tuple[float, ...]
     tries: int = 0
     in_vain: int = 0
-
-    @classmethod
-    def of(cls, sha: str, whole: tuple[float, ...], sound: Sequence[Trial], tries: int, objective: Objective) -> Self:
-        """Return the readings of an end, given its sound trials for which a short fill was asked.
-
-        A trial that was stopped for being like the first whole run is compared with that run piece by piece, not by its
-        mean.
-        """
-        counted = sound if whole else ()
-        short = (
-            score(one, objective) if one.unlike is None else whole[0] + objective.better.sign * math.log(one.unlike)
-            for one in counted
-        )
-        return cls(sha, whole, tuple(short), tries, sum(not one.filled_short for one in counted))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,14 +42,6 @@ def judged_run(trial: Trial) -> Run:
     return trial.runs[-1]
 
 
-def score(trial: Trial, objective: Objective) -> float:
-    """Return the score of a trial.
-
-    Raises what :meth:`Objective.deciding` raises, and :class:`InfraError` for a trial without runs.
-    """
-    return objective.score(objective.value(judged_run(trial)))
-
-
 def why_unscored(trial: Trial, objective: Objective) -> str:
     """The reason why a trial has no score, in a sentence; empty if it has one."""
     try:
@@ -64,7 +56,7 @@ def classify(trial: Trial, line: float, direction: Direction | None, objective: 
 
     A value equal to the threshold is on the worse side. The side of a run that was stopped early is decided by the rule
     that stopped it, not by its mean; the trial is weak if the run was not clear of this threshold. While the direction
-    is not known, the verdict is MEASURED. Raises what :func:`score` raises.
+    is not known, the verdict is MEASURED. Raises what :func:`judged_run` and :meth:`Objective.deciding` raise.
     """
     run, stop, threshold = judged_run(trial), trial.stopped_early, objective.value_of(line)
     value = objective.value(run)

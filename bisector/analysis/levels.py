@@ -197,15 +197,11 @@ class EndsAreTheSame(EndsDoNotReproduce):
     """Both ends differ by less than the least effect, or by no more than noise."""
 
 
-class TooNoisy(EndsAreTheSame):
-    """The readings are too noisy: no number of readings that is worth it tells whether the ends differ."""
-
-
 def told_apart(ends: MeasuredEnds, readings: InTurn, rule: PairsRule) -> MeasuredEnds | None:
     """Return the ends' means over as many pairs of readings as tell them apart; None if more pairs are needed.
 
-    Raises :class:`EndsAreTheSame` if they are the same, and :class:`TooNoisy` if no number of pairs that is worth it
-    tells whether they are.
+    Raises :class:`EndsAreTheSame` if they are the same, or if no number of pairs that is worth it tells whether they
+    are.
     """
     if are_far_apart(ends.old, ends.new):
         return ends
@@ -226,7 +222,7 @@ def told_apart(ends: MeasuredEnds, readings: InTurn, rule: PairsRule) -> Measure
         case PairsConclusion.NOISY:
             needed = pairs_to_tell(seen.spread, rule.least_effect)
             most = "more pairs than anybody has time for" if needed is None else f"about {needed} pairs"
-            raise TooNoisy(
+            raise EndsAreTheSame(
                 f"{ends.measured}: too noisy to tell on this host: {factor_text(seen, ends.objective)}, and readings of"
                 f" one end spread by {math.expm1(seen.spread):.1%}: {most} tell a change of"
                 f" {percent_text(rule.least_effect)}",

@@ -5,6 +5,7 @@ Figures of two hosts are never compared: each host has a threshold and levels of
 once the host has shown that it is the same to the last bit (qemu(1), ``-icount``).
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +26,6 @@ from bisector.analysis.judgement import (
     holds,
     judged_run,
     lacks_whole_run,
-    score,
     settle,
     unclear,
 )
@@ -242,7 +242,7 @@ class Judging:
 
     def score(self, trial: Trial) -> float:
         """The score of a sound trial; raises what :meth:`Objective.deciding` raises."""
-        return score(trial, self.objective)
+        return self.objective.score(self.objective.value(judged_run(trial)))
 
     def settlement(self, sha: str) -> Settlement:
         """Return the conclusion from all trials of a commit, including trials of a commit with an equal kernel.
@@ -267,8 +267,14 @@ class Judging:
 
         def end(sha: str) -> BothWays:
             tried = [one for _, one in self.trials if one.commit.sha == sha and one.fill is Fill.SHORT]
-            sound = [one for one in tried if self._whole_evidence(one).sound]
-            return BothWays.of(sha, tuple(self.scores.get(sha, ())), sound, len(tried), self.objective)
+            whole = tuple(self.scores.get(sha, ()))
+            sound = [one for one in tried if whole and self._whole_evidence(one).sound]
+            # A trial that ended for being like the first whole run is compared with it piece by piece, not by its mean.
+            short = (
+                self.score(one) if one.unlike is None else whole[0] + self.objective.better.sign * math.log(one.unlike)
+                for one in sound
+            )
+            return BothWays(sha, whole, tuple(short), len(tried), sum(not one.filled_short for one in sound))
 
         return end(self.old), end(self.new)
 

@@ -15,7 +15,7 @@ from bisector.core.verdict import Verdict
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import Kernel, RangeGraph, Reading, SearchFacts
-from bisector.search.simulate.runs import Midpoint, next_commit
+from bisector.search.simulate.runs import next_commit
 from scenarios.demo.history import History, MadeCommit
 
 _ENDS = 2
@@ -47,17 +47,17 @@ def by_git(graph: RangeGraph, shas: Sequence[str], made: History, status: Mappin
     known = set(whole)
     facts, trials = SearchFacts(), _ENDS
     seconds = sum(trial["total_s"] for trial in status["trials"][:_ENDS])
-    while isinstance(step := next_commit(graph, facts, shas), Midpoint):
-        commit = commits[shas[step.commit]]
+    while isinstance(step := next_commit(graph, facts, shas), int):
+        commit = commits[shas[step]]
         kind, times = _kind(commit, known)
         trials += times
         seconds += times * costs[kind]
         if commit.effect in _UNTESTABLE:
-            facts = facts.with_skip(step.commit)
+            facts = facts.with_skip(step)
         else:
             known.add(commit.kernel)
-            verdict = Verdict.NEW if graph.ancestors(step.commit)[culprit] else Verdict.OLD
-            facts = facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict))
+            verdict = Verdict.NEW if graph.ancestors(step)[culprit] else Verdict.OLD
+            facts = facts.with_reading(Reading(step, Kernel.COMMIT, verdict))
     if any(_is_stopped(trial) for trial in status["trials"]):
         tried = {reading.commit for reading in facts.readings}
         rests_on = {commits[shas[number]].kernel for number in {*graph.parents[culprit], culprit} & tried}

@@ -12,7 +12,7 @@ from bisector.git.bisect import Bisect, CommitToTry, FirstNewCommit, OnlySkipped
 from bisector.git.ranges import Range, graph_of_range
 from bisector.git.repository import Repository
 from bisector.search.graph import Kernel, RangeGraph, Reading, SearchFacts
-from bisector.search.simulate.runs import CandidatesLeft, Midpoint, next_commit
+from bisector.search.simulate.runs import next_commit
 from tests.git.histories import Node, build, root, subsystems
 from tests.search.graphs import graphs, truth
 
@@ -46,22 +46,21 @@ def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: Ran
         bisect.start()
         while isinstance(step := bisect.next(), CommitToTry):
             ours = next_commit(graph, facts, names)
-            assert isinstance(ours, Midpoint)
-            assert names[ours.commit] == step.commit.sha
-            assert ours.left == step.candidates_left
-            verdict = Verdict.SKIP if ours.commit in skipped else truth(graph, culprit, ours.commit, Kernel.COMMIT)
+            assert isinstance(ours, int)
+            assert names[ours] == step.commit.sha
+            verdict = Verdict.SKIP if ours in skipped else truth(graph, culprit, ours, Kernel.COMMIT)
             bisect.tell(step.commit.sha, verdict)
             if verdict is Verdict.SKIP:
-                facts = facts.with_skip(ours.commit)
+                facts = facts.with_skip(ours)
             else:
-                facts = facts.with_reading(Reading(ours.commit, Kernel.COMMIT, verdict))
+                facts = facts.with_reading(Reading(ours, Kernel.COMMIT, verdict))
     ours = next_commit(graph, facts, names)
-    assert isinstance(ours, CandidatesLeft)
+    assert isinstance(ours, tuple)
     if isinstance(step, FirstNewCommit):
-        assert [names[commit] for commit in ours.candidates] == [step.commit.sha]
+        assert [names[commit] for commit in ours] == [step.commit.sha]
     else:
         assert isinstance(step, OnlySkippedLeft)
-        assert {names[commit] for commit in ours.candidates} == {commit.sha for commit in step.candidates}
+        assert {names[commit] for commit in ours} == {commit.sha for commit in step.candidates}
 
 
 def test_a_large_history_is_halved_as_git_does(tmp_path: Path) -> None:
@@ -73,15 +72,13 @@ def test_a_large_history_is_halved_as_git_does(tmp_path: Path) -> None:
         facts = SearchFacts()
         for _ in range(9):
             step = next_commit(graph, facts, names)
-            assert isinstance(step, Midpoint)
+            assert isinstance(step, int)
             told = {reading.verdict: names[reading.commit] for reading in facts.readings}
             old = [f"^{names[one.commit]}" for one in facts.readings if one.verdict is Verdict.OLD]
             new = told.get(Verdict.NEW, wanted.new.sha)
-            assert [names[step.commit]] == list(
-                repository.ask("rev-list", "--bisect", new, f"^{wanted.old.sha}", *old).lines
-            )
-            verdict = truth(graph, 1_234, step.commit, Kernel.COMMIT)
-            facts = facts.with_reading(Reading(step.commit, Kernel.COMMIT, verdict))
+            assert [names[step]] == list(repository.ask("rev-list", "--bisect", new, f"^{wanted.old.sha}", *old).lines)
+            verdict = truth(graph, 1_234, step, Kernel.COMMIT)
+            facts = facts.with_reading(Reading(step, Kernel.COMMIT, verdict))
 
 
 def test_a_new_ancestor_of_an_old_one_is_no_midpoint() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pytest
 
-from bisector.analysis.judgement import judged_run, score
+from bisector.analysis.judgement import judged_run
 from bisector.config import options
 from bisector.core.deadline import Deadline
 from bisector.core.errors import UserError
@@ -86,7 +86,7 @@ def test_a_trial_runs_it_in_each_phase_and_has_its_metric(place: Place, archive:
     assert not any("fio" in command for command in place.commands)
     run, objective = judged_run(trial), Objective("untar.elapsed")
     assert (objective.deciding_text(run), run.aside_s) == ("42.5 s (untar.elapsed)", 0.0)
-    assert score(trial, objective) < objective.score(40.0)
+    assert objective.score(objective.value(run)) < objective.score(40.0)
     assert run.cache_after is not None
     assert run.contention is not None
 

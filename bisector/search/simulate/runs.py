@@ -41,31 +41,17 @@ _HALF_IS_NEAR = 1024
 # What plain git bisect tries next
 
 
-@dataclass(frozen=True, slots=True)
-class Midpoint:
-    """The commit that git would try, of ``left`` candidates."""
+def next_commit(graph: RangeGraph, facts: SearchFacts, names: Sequence[str] | None = None) -> int | tuple[int, ...]:
+    """Return the commit that git bisect would try; ``names`` are the hashes, which break ties as they do in git.
 
-    commit: int
-    left: int
-
-
-@dataclass(frozen=True, slots=True)
-class CandidatesLeft:
-    """The result of git bisect: one commit, or, because of skips, several candidates; the last is known to be new."""
-
-    candidates: tuple[int, ...]
-
-
-def next_commit(graph: RangeGraph, facts: SearchFacts, names: Sequence[str] | None = None) -> Midpoint | CandidatesLeft:
-    """Return what git bisect would do; ``names`` are the hashes, which break ties as they do in git.
-
+    At its end it has one commit left, or, because of skips, several candidates, of which the last is known to be new.
     The last reading of a commit counts, as in git. Raises :class:`ValueError` for a new commit that is an ancestor of
     an old one: git does not go on from there.
     """
     candidates, new = _candidates(graph, facts)
     left = [int(commit) for commit in np.flatnonzero(candidates)]
     if len(left) == 1:
-        return CandidatesLeft((left[0],))
+        return (left[0],)
     counts, total = np.rint(graph.mass(candidates.astype(np.float64))).astype(np.intp), len(left)
     halves = {commit: min(int(counts[commit]), total - int(counts[commit])) for commit in left}
     best: int | None
@@ -84,13 +70,13 @@ def next_commit(graph: RangeGraph, facts: SearchFacts, names: Sequence[str] | No
         best = next(near, max(left, key=halves.__getitem__))
     if best is None or best == new:
         return candidates_left(graph, facts)
-    return Midpoint(best, total)
+    return best
 
 
-def candidates_left(graph: RangeGraph, facts: SearchFacts) -> CandidatesLeft:
+def candidates_left(graph: RangeGraph, facts: SearchFacts) -> tuple[int, ...]:
     """Return the candidates that git has not ruled out so far."""
     candidates, new = _candidates(graph, facts)
-    return CandidatesLeft((*(int(commit) for commit in np.flatnonzero(candidates) if commit != new), new))
+    return (*(int(commit) for commit in np.flatnonzero(candidates) if commit != new), new)
 
 
 def _candidates(graph: RangeGraph, facts: SearchFacts) -> tuple[Mask, int]:
@@ -421,23 +407,23 @@ def _git(world: World, costs: Costs) -> SimulatedResult:
         start = time.perf_counter()
         step = next_commit(world.graph, facts)
         steps_ms.append((time.perf_counter() - start) * 1000)
-        if isinstance(step, CandidatesLeft) or longest_min > world.left_min:
+        if isinstance(step, tuple) or longest_min > world.left_min:
             break
-        reading = world.measure(step.commit, whole=False)
-        facts = facts.with_skip(step.commit) if reading is None else facts.with_reading(reading)
-    left = step if isinstance(step, CandidatesLeft) else candidates_left(world.graph, facts)
+        reading = world.measure(step, whole=False)
+        facts = facts.with_skip(step) if reading is None else facts.with_reading(reading)
+    left = step if isinstance(step, tuple) else candidates_left(world.graph, facts)
     again: tuple[int, ...] = ()
-    if len(left.candidates) == 1:  # it and its parents are measured again before it is named, if they were tried
+    if len(left) == 1:  # it and its parents are measured again before it is named, if they were tried
         stopped = {one.commit for one in facts.readings if not one.full}
-        suspects = (left.candidates[0], *world.graph.parents[left.candidates[0]])
+        suspects = (left[0], *world.graph.parents[left[0]])
         again = tuple(commit for commit in suspects if commit in stopped)
-    out_of_time = isinstance(step, Midpoint) or len(again) * costs.longest(0.0, whole=True) > world.left_min
+    out_of_time = isinstance(step, int) or len(again) * costs.longest(0.0, whole=True) > world.left_min
     for commit in () if out_of_time else again:
-        world.measure(commit, whole=True, beside=[named for named in left.candidates if named != commit])
+        world.measure(commit, whole=True, beside=[named for named in left if named != commit])
     return SimulatedResult(
-        right=world.is_right(left.candidates[-1]),
-        in_set=any(map(world.is_right, left.candidates)),
-        set_size=len(left.candidates),
+        right=world.is_right(left[-1]),
+        in_set=any(map(world.is_right, left)),
+        set_size=len(left),
         claimed=1.0,
         evaluations=len(facts.readings) + (0 if out_of_time else len(again)),
         both_ways=world.is_filled_short,
@@ -445,6 +431,6 @@ def _git(world: World, costs: Costs) -> SimulatedResult:
         minutes=world.minutes,
         wall_min=world.conditions.ends_min + world.minutes,
         steps_ms=tuple(steps_ms),
-        ending=SearchEnding.FOUND if len(left.candidates) == 1 and not out_of_time else SearchEnding.NARROWED,
+        ending=SearchEnding.FOUND if len(left) == 1 and not out_of_time else SearchEnding.NARROWED,
         out_of_time=out_of_time,
     )
