@@ -164,18 +164,6 @@ def settle(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> Settlement
     return Again(f"{last.trial.fault.kind}, once" if last.trial.fault else last.weaknesses[0])
 
 
-def lacks_whole_run(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> bool:
-    """Whether the conclusion on a commit rests on a trial that bears no answer, and a whole run is still to be tried.
-
-    Such a trial's run was stopped early by the threshold alone, or followed a short fill. A whole run that ends weak or
-    with a fault is tried again as often as any other.
-    """
-    counts = settle(evidence, policy)
-    counted = (one for one in evidence if not (one.forgiven or one.trial.doubted))
-    whole = sum(one.trial.bears_answer or not one.trial.runs for one in counted)
-    return isinstance(counts, SoundMeasurement) and not counts.trial.bears_answer and whole <= policy.weak_repeats
-
-
 # When a sound end is tried again
 
 

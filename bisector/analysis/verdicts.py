@@ -25,7 +25,6 @@ from bisector.analysis.judgement import (
     classify,
     holds,
     judged_run,
-    lacks_whole_run,
     settle,
     unclear,
 )
@@ -308,12 +307,19 @@ class Judging:
         return [(n, one) for n, one in self.trials if one.commit.sha in shas and one.same_kernel_as is None]
 
     def to_measure_whole(self, sha: str) -> Commit | None:
-        """The commit to measure in a whole run, if what is known of ``sha`` rests on a run that was stopped early.
+        """The commit to measure in a whole run, if what is known of ``sha`` rests on a trial that bears no answer.
 
-        It is another commit if that one has an equal kernel and was measured. None if no (further) whole run is needed.
+        The run of such a trial was stopped early by the threshold alone, or followed a short fill. It is another commit
+        if that one has an equal kernel and was measured. None if no (further) whole run is needed: one that ends weak
+        or with a fault is tried again as often as any other.
         """
-        known = self._trials_of(sha)
-        return known[0][1].commit if lacks_whole_run(self._evidence_of(known), self.settings.retries) else None
+        known, policy = self._trials_of(sha), self.settings.retries
+        evidence = self._evidence_of(known)
+        counts = settle(evidence, policy)
+        counted = (one.trial for one in evidence if not (one.forgiven or one.trial.doubted))
+        whole = sum(trial.bears_answer or not trial.runs for trial in counted)
+        rests_on_less = isinstance(counts, SoundMeasurement) and not counts.trial.bears_answer
+        return known[0][1].commit if rests_on_less and whole <= policy.weak_repeats else None
 
     def since(self, sha: str) -> Settlement:
         """Return the conclusion from a commit's trials after its last sound one: whether another sound one is possible.

@@ -103,10 +103,6 @@ class Costs:
     spare: float = 1.0
     build_spare: float = 1.0
 
-    def builds(self, count: int) -> Floats:
-        """The build time of each of ``count`` commits, in minutes."""
-        return np.full(count, self.build_min) if self.builds_min is None else self.builds_min
-
     def build_of(self, commit: int) -> float:
         """The build time of a commit, in minutes."""
         return self.build_min if self.builds_min is None else float(self.builds_min[commit])
@@ -115,11 +111,6 @@ class Costs:
         """Minutes of a trial with such a build if it exceeds its expected time as far as any trial did so far."""
         runs_min = self.whole_run_min if whole else max(self.old_run_min, self.new_run_min)
         return self.build_spare * build_min + self.spare * (self.setup_min + runs_min)
-
-    @property
-    def of_whole_runs(self) -> "Costs":
-        """The costs if no run is stopped early."""
-        return replace(self, old_run_min=self.whole_run_min, new_run_min=self.whole_run_min)
 
     @property
     def whole_from(self) -> float:
@@ -170,7 +161,7 @@ def prospects(graph: RangeGraph, belief: Posterior, facts: SearchFacts, costs: C
     tested = {commit: evidence.next for commit, evidence in belief.tested.items() if commit != OLD_END}
     gain[list(tested)] = outcomes.probability @ _gain_bits(new[:, list(tested)], tuple(tested.values()))
     skip = skip_probability(graph, facts, costs.skip_share)
-    builds = costs.builds(len(graph))
+    builds = np.full(len(graph), costs.build_min) if costs.builds_min is None else costs.builds_min
     run = builds + costs.setup_min + mass * costs.new_run_min + (1 - mass) * costs.old_run_min
     sound = gain
     gain = sound * (1 - skip)

@@ -285,7 +285,8 @@ class _Situation:
         if sum(one.commit != OLD_END for one in facts.readings) + len(facts.in_flight) >= most_runs:
             return self.hold_or_answer()
         costs, top = self.search.costs, float(belief.p[belief.best])
-        costs = costs.of_whole_runs if self.figures_tell else costs
+        if self.figures_tell:  # no run is stopped early
+            costs = replace(costs, old_run_min=costs.whole_run_min, new_run_min=costs.whole_run_min)
         outlook = prospects(self.problem.graph, belief, facts, costs).within(self.search.left_min)
         if belief.nothing >= rules.doubt and (doubted := self.doubted()) is not None:
             return doubted
