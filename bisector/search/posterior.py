@@ -422,18 +422,16 @@ class Posterior:
         return tuple(int(commit) for commit in ranked[:count])
 
 
-def prior(
-    count: int, relevant: Mask | None = None, suspects: Mask | None = None, factor: float = SUSPECT_WEIGHT
-) -> Floats:
+def prior(count: int, relevant: Mask | None = None, suspects: Mask | None = None) -> Floats:
     """The log-probabilities before any trial; never minus infinity.
 
-    ``relevant`` commits can change the kernel. ``suspects`` are at most ``factor`` times as likely as others.
+    ``relevant`` commits can change the kernel. ``suspects`` are at most SUSPECT_WEIGHT times as likely as others.
     """
     weights = np.ones(count) if relevant is None else np.where(relevant, 1.0, IRRELEVANT_WEIGHT)
     if suspects is not None and suspects.any() and not suspects.all():
         theirs, others = weights[suspects].sum(), weights[~suspects].sum()
         ceiling = max(1.0, _SUSPECTS_SHARE / (1 - _SUSPECTS_SHARE) * others / theirs)
-        weights = np.where(suspects, weights * min(factor, SUSPECT_WEIGHT, ceiling), weights)
+        weights = np.where(suspects, weights * min(SUSPECT_WEIGHT, ceiling), weights)
     log: Floats = np.log(weights / weights.sum())
     return log
 

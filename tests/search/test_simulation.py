@@ -24,7 +24,7 @@ def test_suspects_are_capped() -> None:
     suspects = as_mask(100, tuple(range(50)))
     shares = np.exp(prior(100, None, suspects))
     assert shares[suspects].sum() == pytest.approx(0.5)
-    few = np.exp(prior(1_000, None, as_mask(1_000, (7, 8)), factor=1e6))
+    few = np.exp(prior(1_000, None, as_mask(1_000, (7, 8))))
     assert few[7] / few[0] == pytest.approx(SUSPECT_WEIGHT)
 
 
