@@ -6,9 +6,8 @@ bit for each. A segment has what one segment before it has, its *trunk*, and wha
 is little in a history of branches: sums over ancestors follow the trunks.
 
 The facts are readings of kernels, commits that cannot be tested, and changed ends that cannot be built. Each kernel has
-a set of commits under which it is new: if one of them is the first new commit, the kernel contains the change. The set
-of a commit's kernel is its ancestors and itself, that of the new end is all commits, that of the old end is empty. The
-new end without a commit has all commits but that one, the old end with a commit has that one alone.
+a set of commits under which it is new (:func:`new_under`): if one of them is the first new commit, the kernel contains
+the change.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,7 @@
 """The noise model: how often readings mislead, where figures lie, and how many runs a search needs at least.
 
-A run misleads because of a hiccup of the host; a kernel may mislead as a whole because of its layout (*sticky*:
-repeating it teaches nothing). The figures of one side (scores, on a log scale) follow Student's t with four degrees of
-freedom around the centre of the side, scaled by the spread of the side; both centres move with the host, at one rate
-(*drift*). None of this is ever known exactly: the sum over all possible levels is taken over some pairs of them, the
+docs/method-search.md has the model. A kernel that misleads as a whole, because of its layout, is *sticky*. None of the
+rates and levels is ever known exactly: the sum over all possible levels is taken over some pairs of them, the
 *particles*, which are the same for the same readings.
 """
 
