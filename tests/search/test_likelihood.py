@@ -34,12 +34,12 @@ def reading(verdict: Verdict, figure: float | None = None, kernel: Kernel = Kern
 
 
 def sides(readings: Sequence[Reading], levels: Levels | None = None) -> Sides:
-    hosts = {} if levels is None else {"": HostLevels(Particles.known(levels), HostScale((0.0, 0.0), math.log(4_500)))}
-    return log_likelihoods(ReadingTable.gather(readings), Cases(Rates.known(NOISE), hosts))
+    cases = Cases(Rates.known(NOISE)) if levels is None else cases_of(levels, math.log(4_500))
+    return log_likelihoods(ReadingTable.gather(readings), cases)
 
 
-def cases_of(levels: Levels, line: float, now: float = 0.0) -> Cases:
-    return Cases(Rates.known(NOISE), {"": HostLevels(Particles.known(levels), HostScale((0.0, 0.0), line), now)})
+def cases_of(levels: Levels, line: float) -> Cases:
+    return Cases(Rates.known(NOISE), {"": HostLevels(Particles.known(levels), HostScale((0.0, 0.0), line))})
 
 
 def ratio(readings: Sequence[Reading], levels: Levels | None = None) -> float:
@@ -72,22 +72,16 @@ def test_a_figure_between_the_levels_says_little() -> None:
         assert ratio([reading(NEW, figure)] * 3, LEVELS) == pytest.approx(says**3, rel=0.8)
 
 
-def test_a_verdict_misleads_by_what_the_levels_overlap() -> None:
+def test_a_verdict_misleads_by_what_the_levels_overlap_and_a_figure_wherever_the_line_is() -> None:
     near = Levels(Level(0.0, 0.1), Level(0.2, 0.1))
-    cases = cases_of(near, 0.1)
-    looks_new, looks_old = cases.misleads()
+    between, beside = cases_of(near, 0.1), cases_of(near, 0.5)
+    looks_new, looks_old = between.misleads()
     beyond = near.overlap
-    assert cases.overlap[0] == pytest.approx(beyond)
+    assert between.overlap[0] == pytest.approx(beyond)
     assert looks_new[0] == pytest.approx(0.997 * beyond + 0.003 * (1 - beyond))
     assert looks_old[0] == pytest.approx(0.95 * beyond + 0.05 * (1 - beyond))
-
-
-def test_what_a_figure_tells_does_not_hang_on_the_line() -> None:
-    near = Levels(Level(0.0, 0.1), Level(0.2, 0.1))
-    beside = cases_of(near, 0.5)
     assert beside.misleads()[1][0] > 0.9
-    between = cases_of(near, 0.1)
-    assert beside.misleads(figures=True)[1][0] == pytest.approx(between.misleads()[1][0])
+    assert beside.misleads(figures=True)[1][0] == pytest.approx(looks_old[0])
 
 
 def test_a_pick_in_vain_is_weak() -> None:
