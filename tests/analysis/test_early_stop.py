@@ -131,10 +131,6 @@ def test_a_side_holds_for_other_thresholds_up_to_its_bound(
     assert holds(EarlyStop(reason, 10.0, bound, 1_363.0, ""), line, Objective()) is above
 
 
-def two_steady(one: float, other: float, *, until_s: float) -> tuple[RunProgress, RunProgress]:
-    return steady(one, until_s=until_s), replace(steady(other, until_s=until_s), job="job/2")
-
-
 @pytest.mark.parametrize(
     ("objective", "line", "reason", "why"),
     [
@@ -151,7 +147,8 @@ def test_a_run_is_ended_by_what_the_objective_looks_at(
 ) -> None:
     """One job does 5,000 a second, the other 2,000; by the worst of them nothing is clear before the guard."""
     guard = 10.0 if reason is StopReason.NOT_ABOVE else None
-    stop = StopRule(line, 40.0, guard, objective).met_by(two_steady(5_000, 2_000, until_s=20))
+    jobs = steady(5_000, until_s=20), replace(steady(2_000, until_s=20), job="job/2")
+    stop = StopRule(line, 40.0, guard, objective).met_by(jobs)
     assert (stop.reason if stop else None) is reason
     if stop is not None:
         assert stop.why.startswith(why)

@@ -10,8 +10,9 @@ from bisector.analysis.quality import AtSpeed, Speed, host_speed, speed_of
 from bisector.config import options
 from bisector.core.figures import EarlyStop, JobFigures, Latency, Run, StopReason, round_name
 from bisector.core.metric import LatencyKind
-from bisector.core.trial import Era, Fault, FaultKind, Origin, Stage, Timings, Trial, difference
+from bisector.core.trial import Fault, FaultKind, Origin, Stage, Timings, Trial, difference
 from tests.analysis.recorded import FULL, QUIET, job, run, trial
+from tests.examples import ERA
 from tests.fakes import at_speed
 
 AT_400 = Speed(400.0, "when the ends were read")
@@ -195,30 +196,28 @@ def test_what_nobody_watched_is_weak_if_it_is_ours_and_judged_if_others_measured
     assert weaknesses(imported) == ()
 
 
+COUNTED = replace(ERA, clock="8 ns an instruction").sealed
+
+
 def test_what_the_host_did_is_nothing_to_a_guest_whose_instructions_are_counted() -> None:
     bad = replace(GOOD, contention=replace(QUIET, other_busy_cores=2.0, steal_share=0.5), clock_drift_s=-9.0)
     disturbed = timed(EMPTY, slow_io(bad, 20.0), workload_s=900.0)
-    era = Era("tcg", "7.2.22", "6.1", "a CPU", 2, 4, "0" * 16, ())
-    assert len(weaknesses(replace(disturbed, era=era.sealed))) > 3
-    counted = replace(era, clock="8 ns an instruction").sealed
-    assert weaknesses(replace(disturbed, era=counted)) == ()
-    failed = replace(disturbed, runs=(EMPTY, replace(bad, jobs=(replace(job(1002), error=5),))), era=counted)
+    assert len(weaknesses(replace(disturbed, era=ERA))) > 3
+    assert weaknesses(replace(disturbed, era=COUNTED)) == ()
+    failed = replace(disturbed, runs=(EMPTY, replace(bad, jobs=(replace(job(1002), error=5),))), era=COUNTED)
     assert weaknesses(failed) == ("fio reported error 5 in job partial/1",)
-    assert difference(era.sealed, counted) == "clock host → 8 ns an instruction"
-    assert era.sealed.digest != counted.digest
+    assert difference(ERA, COUNTED) == "clock host → 8 ns an instruction"
+    assert ERA.digest != COUNTED.digest
 
 
 def test_a_guest_whose_instructions_are_counted_meets_nothing_from_outside() -> None:
     """By the host's clock its disks and its network ask for interrupts all the time."""
-    era = Era("tcg", "7.2.22", "6.1", "a CPU", 1, 4, "0" * 16, (), clock="8 ns an instruction")
     met, none = (("interrupts", 2.0),), (("interrupts", 0.0),)
-    runs = replace(EMPTY, counters=none), replace(GOOD, counters=met)
-    assert weaknesses(replace(trial(*runs), era=era.sealed)) == (
-        "2 interrupts reached the guest from outside in the full run",
-    )
-    first = trial(replace(EMPTY, counters=met), replace(GOOD, counters=none))
-    assert len(weaknesses(replace(first, era=era.sealed))) == 1
-    assert weaknesses(trial(*runs)) == ()
+    for of_empty, of_full, run_of in ((none, met, "full"), (met, none, "empty")):
+        made = trial(replace(EMPTY, counters=of_empty), replace(GOOD, counters=of_full))
+        said = f"2 interrupts reached the guest from outside in the {run_of} run"
+        assert weaknesses(replace(made, era=COUNTED)) == (said,)
+        assert weaknesses(made) == ()
 
 
 def test_what_is_known_of_others_runs_can_still_be_weak() -> None:

@@ -24,15 +24,11 @@ BUDGETS_H = (0.5, 4.0, 10.0)
 
 @cache
 def searched(budget_h: float, strategy: Strategy = Strategy.BAYES) -> tuple[SimulatedResult, ...]:
+    """Searches that have not to learn what the builds take."""
     world = replace(WORLD, budget_min=60 * budget_h)
-    return tuple(simulate(LINE, strategy, world, told_of_builds(world), seed=3, trials=8))
-
-
-def told_of_builds(world: Conditions) -> Search:
-    """A search that has not to learn what the builds take."""
-    search = search_for(world)
-    builds_min = np.full(len(LINE), EVEN.build_most_min)
-    return replace(search, costs=replace(search.costs, builds_min=builds_min))
+    search, builds_min = search_for(world), np.full(len(LINE), EVEN.build_most_min)
+    search = replace(search, costs=replace(search.costs, builds_min=builds_min))
+    return tuple(simulate(LINE, strategy, world, search, seed=3, trials=8))
 
 
 @pytest.mark.parametrize("strategy", Strategy)
