@@ -34,7 +34,7 @@ Course: TypeAlias = tuple[Floats, Floats]
 
 _SHARE_OF_RUN = 0.1
 _FIFTHS = 5
-_STEADY_SHARE = 0.2
+_STEADY_SHARE = 0.2  # as in SNIA's Solid State Storage Performance Test Specification 2.0.2, 2.1.24
 _LOOKS_A_PERIOD, _MOST_LOOKS = 20, 90
 _LEAST_APART_S = 1.0  # the shortest time between looks: a look at the counters is a command in the guest
 # In intervals between looks: a look is late by the time that the status before it and the command take, or early by the
