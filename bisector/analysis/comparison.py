@@ -92,10 +92,8 @@ class Effect:
         return quantile(1 - self.alpha / family, blocks - 1) * self.spread / math.sqrt(blocks)
 
     @property
-    def estimate(
-        self,
-    ) -> Annotated[float, "ratio to the first kernel (geometric mean over blocks), or difference from it"]:
-        """The ratio to the first kernel, or the difference from it."""
+    def estimate(self) -> Annotated[float, Key()]:
+        """Ratio to the first kernel (geometric mean over blocks), or difference from it."""
         return self._shown(self.mean)
 
     @property
@@ -104,18 +102,18 @@ class Effect:
         return self._shown(self.mean - self.half_width), self._shown(self.mean + self.half_width)
 
     @property
-    def low(self) -> Annotated[float | None, "lower end of its 95 % interval, by Student's t; `null` of one block"]:
-        """The lower end of the interval; None of one block."""
+    def low(self) -> Annotated[float | None, Key()]:
+        """Lower end of its 95 % interval, by Student's t; ``null`` of one block."""
         return self.interval[0] if math.isfinite(self.half_width) else None
 
     @property
-    def high(self) -> Annotated[float | None, "upper end"]:
-        """The upper end of the interval; None of one block."""
+    def high(self) -> Annotated[float | None, Key()]:
+        """Upper end; ``null`` of one block."""
         return self.interval[1] if math.isfinite(self.half_width) else None
 
     @property
-    def hodges_lehmann(self) -> Annotated[float, "the same by the median of the Walsh averages"]:
-        """The ratio or difference by the median of the Walsh averages."""
+    def hodges_lehmann(self) -> Annotated[float, Key()]:
+        """The same by the median of the Walsh averages."""
         return self._shown(self.median)
 
     def band(self, delta: float) -> float:
@@ -172,20 +170,18 @@ class Contrast:
     p: Annotated[float, "two-sided p-value of Welch's t"]
 
     @property
-    def low(self) -> Annotated[float, "lower end of its 95 % interval, by Welch's t"]:
-        """The lower end of the interval."""
+    def low(self) -> Annotated[float, Key()]:
+        """Lower end of its 95 % interval, by Welch's t."""
         return self.interval[0]
 
     @property
-    def high(self) -> Annotated[float | None, "upper end; `null` where there is none"]:
-        """The upper end of the interval."""
+    def high(self) -> Annotated[float | None, Key()]:
+        """Upper end; ``null`` where there is none."""
         return self.interval[1]
 
     @property
-    def estimate(
-        self,
-    ) -> Annotated[float, "its ratio to the first kernel there, divided by that on the first stack"]:
-        """The ratio of the ratios on both setups."""
+    def estimate(self) -> Annotated[float, Key()]:
+        """Its ratio to the first kernel there, divided by that on the first stack."""
         return _ratio(self.mean)
 
     @property

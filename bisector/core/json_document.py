@@ -1,8 +1,8 @@
 """JSON documents for scripts: typed objects that describe each of their keys.
 
 A document is a frozen dataclass, or a :class:`JsonObject`. Its keys are the fields whose type has a description, with
-the unit: ``Annotated[float, "seconds of the build"]``; and the properties with one, or with a :class:`Key`, whose
-docstring is then the description. Other attributes are no keys.
+the unit: ``Annotated[float, "seconds of the build"]``; and the properties with a :class:`Key` or :class:`Marker`,
+whose docstring is the description. Other attributes are no keys.
 The schemas in docs/schema/ are generated from the types, and tests validate what commands print against them.
 """
 

@@ -112,22 +112,20 @@ class ComparisonReport:
     schema: Annotated[Literal[2], SCHEMA] = 2
 
     @property
-    def title(self) -> Annotated[str, "one line"]:
-        """The kernels, and the verdicts on them against the first one."""
+    def title(self) -> Annotated[str, Key()]:
+        """The kernels, and the verdicts on them against the first one, in one line."""
         first, *others = (arm.name for arm in self.result.arms if not arm.placebo)
         compared = f"{' and '.join(others)} with {first}" if others else f"{first} with itself"
         return clean(f"Comparison of {compared}: {_counted(self.result)}")
 
     @property
-    def sentences(self) -> Annotated[tuple[str, ...], "what is to be known beside the values"]:
-        """The notes on the values."""
+    def sentences(self) -> Annotated[tuple[str, ...], Key()]:
+        """What is to be known beside the values."""
         return tuple(sentences(self.result))
 
     @property
-    def stacks(
-        self,
-    ) -> Annotated[tuple[StackContrast, ...], "exploratory: each kernel and stack but the first one"]:
-        """How the change of each kernel on another stack compares with that on the first stack."""
+    def stacks(self) -> Annotated[tuple[StackContrast, ...], Key()]:
+        """Exploratory: how the change of each kernel on another stack compares with that on the first stack."""
         return stack_contrasts(self.result.rows)
 
 

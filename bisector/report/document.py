@@ -94,17 +94,17 @@ class BeforeAfter:
     objective: Objective = field(default_factory=Objective)
 
     @property
-    def commit_before(self) -> Annotated[str, Key("before"), "commit before the change"]:
-        """The hash of the commit before the change."""
+    def commit_before(self) -> Annotated[str, Key("before")]:
+        """Commit before the change."""
         return self.before.commit.sha
 
     @property
-    def commit_after(self) -> Annotated[str, Key("after"), "commit after it"]:
-        """The hash of the commit after it."""
+    def commit_after(self) -> Annotated[str, Key("after")]:
+        """Commit after it."""
         return self.after.commit.sha
 
     @property
-    def metrics(self) -> Annotated[tuple["ComparedMetric", ...], "the metric that decides comes first"]:
+    def metrics(self) -> Annotated[tuple["ComparedMetric", ...], Key()]:
         """The deciding metric, then each job of each run, then the counters of the storage layers in the judged run."""
         objective, sides = self.objective, (self.before, self.after)
         found = [_compared(name_of(objective), objective.metric, *(values(side, objective) for side in sides))]
@@ -285,23 +285,23 @@ class PlacedTrial:
     shown: TrialView
 
     @property
-    def n(self) -> Annotated[int, "number of the trial, as in `status.trials`"]:
-        """The number of the trial."""
+    def n(self) -> Annotated[int, Key()]:
+        """Number of the trial, as in ``status.trials``."""
         return self.shown.n
 
     @property
-    def sha(self) -> Annotated[str, "commit"]:
-        """The hash of the commit."""
+    def sha(self) -> Annotated[str, Key()]:
+        """Commit."""
         return self.shown.trial.commit.sha
 
     @property
-    def verdict(self) -> Annotated[Verdict, "as in `status.trials`"]:
-        """The verdict."""
+    def verdict(self) -> Annotated[Verdict, Key()]:
+        """As in ``status.trials``."""
         return self.shown.verdict
 
     @property
-    def why(self) -> Annotated[str, "one sentence"]:
-        """The reason of the verdict."""
+    def why(self) -> Annotated[str, Key()]:
+        """The reason of the verdict, in a sentence."""
         return self.shown.why
 
 
@@ -406,7 +406,7 @@ class Report:
     disks: tuple[tuple[str, str], ...] = ()
 
     @property
-    def title(self) -> Annotated[str, "one line"]:
+    def title(self) -> Annotated[str, Key()]:
         """The request and its outcome in one line."""
         view = self.bisection
         if not self.asked.old_rev:
@@ -428,12 +428,8 @@ class Report:
         return any(row.shown.trial.origin is not None for row in self.rows)
 
     @property
-    def before_after(
-        self,
-    ) -> Annotated[
-        BeforeAfter | None, Key("comparison"), "the answer against its parent; `null` where figures are missing"
-    ]:
-        """The answer against what came before it, or the ends of a narrowed range; None if values are missing."""
+    def before_after(self) -> Annotated[BeforeAfter | None, Key("comparison")]:
+        """The answer against what came before it, or the ends of a narrowed range; ``null`` if values are missing."""
         view = self.bisection
         if view.state is State.NARROWED:
             after, befores = self._side(view.new), [(Basis.ENDS, view.old)]
