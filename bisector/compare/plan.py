@@ -22,7 +22,7 @@ from bisector.git.source_tree import check_attributes
 from bisector.git.trees import with_commit, with_file
 from bisector.host.files import sha256_of
 from bisector.kernel.build import KernelBuilder
-from bisector.kernel.kconfig import NOT_SET, own_fragment, read_fragment
+from bisector.kernel.kconfig import NOT_SET, read_fragment
 from bisector.kernel.product import commit_of
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import SMALL_BUILD_S, Quantity
@@ -131,7 +131,7 @@ def _check_differ(one: Arm, other: Arm) -> None:
 
 
 def _with_fragment(repository: Repository, base: Arm, text: str) -> Arm:
-    file = Path(text).absolute() if _is_file(text) or "/" in text else own_fragment(resources.kconfigs(), text)
+    file = Path(text).absolute() if _is_file(text) or "/" in text else resources.fragment(text)
     _check_regular(file)
     fragment = read_fragment(file)
     if not fragment.options:

@@ -4,6 +4,7 @@ In a checkout (and an editable installation) they are the top-level directories 
 inside the package, under the names that ``tool.setuptools.package-dir`` gives them.
 """
 
+import difflib
 import os
 from pathlib import Path
 
@@ -31,23 +32,30 @@ def vm_images() -> Path:
 
 def cache_home() -> Path:
     """The directory for data that can be made again (XDG Base Directory Specification, XDG_CACHE_HOME)."""
-    return _home("XDG_CACHE_HOME", ".cache")
+    return home("XDG_CACHE_HOME", ".cache")
 
 
 def config_home() -> Path:
     """The directory for a user's choices for all runs (XDG Base Directory Specification, XDG_CONFIG_HOME)."""
-    return _home("XDG_CONFIG_HOME", ".config")
+    return home("XDG_CONFIG_HOME", ".config")
 
 
-def _home(variable: str, default: str) -> Path:
+def home(variable: str, default: str) -> Path:
+    """The directory that an environment variable names, or the default one below the user's home."""
     given = Path(os.environ.get(variable, ""))
     # "All paths set in these environment variables must be absolute"; others are ignored.
     return (given if given.is_absolute() else Path.home() / default) / "bisector"
 
 
 def fragment(name: str) -> Path:
-    """Return the file of one of bisector's fragments; raises :class:`UserError` with the known names."""
-    return _one_of(kconfigs(), f"{name}.config", f"no kernel configuration fragment is named {name}")
+    """The file of a fragment: of a person's own, if the name has a slash, or else of bisector's own of that name.
+
+    Raises :class:`UserError` with the known names if bisector has none of it.
+    """
+    if "/" in name:
+        return Path(name)
+    own = f"{name.removesuffix('.config')}.config"
+    return _one_of(kconfigs(), own, f"no kernel configuration fragment is named {name}")
 
 
 def job(name: str) -> Path:
@@ -65,7 +73,11 @@ def _one_of(directory: Path, name: str, complaint: str) -> Path:
         return entries[name]
     files = (one for one, entry in entries.items() if entry.is_file())
     known = sorted(one.removesuffix(".config").removesuffix(_JOB) for one in files)
-    raise UserError(complaint, f"known: {', '.join(known)}; a file of your own is written with a slash: ./{name}")
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise UserError(
+        complaint, f"{meant}known: {', '.join(known)}; a file of your own is written with a slash: ./{name}"
+    )
 
 
 def _directory(in_checkout: str, in_wheel: str) -> Path:

@@ -117,7 +117,7 @@ def needs(stack: Stack, values: Values) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in stack.nodes:
         names = node.layer(values).fragments_for()
-        for fragment in read_fragments(resources.kconfigs(), names):
+        for fragment in read_fragments(names):
             for option in required(fragment):
                 found.setdefault(option, node.name)
     return found

@@ -205,7 +205,7 @@ class LocalExecutor:
 
 def kernel_builder(settings: KernelSettings) -> KernelBuilder:
     """The kernel builder for these settings, over the cache that all runs of this user share."""
-    return KernelBuilder(settings, kept_kernels(), resources.kconfigs())
+    return KernelBuilder(settings, kept_kernels())
 
 
 def kept_kernels() -> KernelCache:

@@ -68,14 +68,13 @@ class KernelBuilder:
     The constructor raises :class:`bisector.core.errors.UserError` for an unusable base .config or fragment.
     """
 
-    def __init__(self, settings: KernelSettings, cache: KernelCache, kconfigs: Path) -> None:
+    def __init__(self, settings: KernelSettings, cache: KernelCache) -> None:
         self._settings = settings
         self._cache = cache
-        self._kconfigs = kconfigs
         self._chosen: Compiler | None = None
         base = settings.base_config
         self._base = None if base is None else kconfig.parse(kconfig.read_base(base))
-        fragments = kconfig.read_fragments(kconfigs, settings.fragments)
+        fragments = kconfig.read_fragments(settings.fragments)
         self._asked = kconfig.merge(fragment.options for fragment in fragments)
         self._optional = kconfig.optional(fragments)
         self._wanted = kconfig.merge((self._base or {}, self._asked))
@@ -108,7 +107,7 @@ class KernelBuilder:
         """A builder with other settings, but the same cache and the same compiler."""
         if settings == self._settings:
             return self
-        builder = KernelBuilder(settings, self._cache, self._kconfigs)
+        builder = KernelBuilder(settings, self._cache)
         return builder if self._chosen is None else builder.using(self._chosen)
 
     @property

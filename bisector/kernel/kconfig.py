@@ -5,7 +5,6 @@ and ``conf_set_sym_val()`` in scripts/kconfig/confdata.c). Lines that Kconfig ig
 user's file. Kconfig itself is run by ``build``, not here.
 """
 
-import difflib
 import gzip
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.host.files import files_below
 from bisector.kernel import sources
@@ -231,33 +231,14 @@ def foreign_architecture(text: str) -> str | None:
     return "32-bit x86" if header[1] in ("x86", "i386") else header[1]
 
 
-def read_fragments(directory: Path, names: Iterable[str]) -> tuple[Fragment, ...]:
-    """The fragments: a bare name means the tool's own ``NAME.config`` in ``directory``, one with a slash is a path.
-
-    Raises :class:`UserError` for a fragment that does not exist, and lists the existing ones.
-    """
-    return tuple(
-        read_fragment(Path(name).expanduser() if "/" in name else own_fragment(directory, name)) for name in names
-    )
+def read_fragments(names: Iterable[str]) -> tuple[Fragment, ...]:
+    """The fragments with these names (:func:`bisector.core.resources.fragment`); raises :class:`UserError`."""
+    return tuple(read_fragment(resources.fragment(name)) for name in names)
 
 
 def read_fragment(path: Path) -> Fragment:
     """The fragment in a file; raises :class:`UserError` if it cannot be read."""
     return Fragment.read(_read(path, "configuration fragment"))
-
-
-def own_fragment(directory: Path, name: str) -> Path:
-    """The path of the tool's own fragment of this name; if there is none, the :class:`UserError` lists all."""
-    path = directory / f"{name.removesuffix('.config')}.config"
-    if not path.is_file():
-        known = sorted(found.stem for found in directory.glob("*.config"))
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UserError(
-            f"configuration fragment {name}: no such file in {directory}",
-            f"{hint}there are: {', '.join(known) or 'none'}; or give a path with a slash in it",
-        )
-    return path
 
 
 def _read(path: Path, what: str, need: str = "") -> str:

@@ -219,7 +219,7 @@ def conditions(settings: Settings) -> str:
     matters = {key for key in written if key in _DECIDING or not key.startswith(_WITHOUT_INFLUENCE)}
     own = {key: value for key, value in written.items() if key in matters and value != usual[key]}
     digest = hashlib.sha256(json.dumps([settings.profile, own], sort_keys=True).encode())
-    fragments = (resources.fragment(one) if "/" not in one else Path(one) for one in settings.kernel.fragments)
+    fragments = map(resources.fragment, settings.kernel.fragments)
     base = settings.kernel.base_config
     for file in (*([base] if base else []), *settings.workload.inputs.values(), *fragments):
         try:

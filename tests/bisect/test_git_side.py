@@ -53,10 +53,10 @@ class World:
 
     @property
     def equality(self) -> KernelEquality:
-        (self.path / "kconfigs").mkdir(exist_ok=True)
-        (self.path / "kconfigs/md.config").write_text(FRAGMENT)
+        (self.path / "md.config").write_text(FRAGMENT)
+        settings = replace(SETTINGS, fragments=(str(self.path / "md.config"),))
         cache = KernelCache(self.path / "cache", 100_000_000)
-        return KernelEquality(Trees(self.repository), KernelBuilder(SETTINGS, cache, self.path / "kconfigs"))
+        return KernelEquality(Trees(self.repository), KernelBuilder(settings, cache))
 
     def build(self, name: str) -> Kernel:
         """Build a commit without asking for its equals."""

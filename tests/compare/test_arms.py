@@ -188,7 +188,7 @@ def test_a_fragment_that_switches_off_what_the_stack_needs_has_no_cell_there(des
 def test_one_of_the_tools_own_fragments_is_found_by_its_name(desk: Desk) -> None:
     _, arm = desk.plan("main", fragments=("debug",)).arms
     assert (arm.name, arm.file) == ("main + debug.config", resources.fragment("debug"))
-    assert desk.refused("main", fragments=("debugg",)).startswith("configuration fragment debugg: no such file in ")
+    assert desk.refused("main", fragments=("debugg",)).startswith("no kernel configuration fragment is named debugg")
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_what_a_run_that_compares_cannot_do_is_said(desk: Desk, capsys: pytest.C
         (("main", "HEAD"), "main and HEAD are the same commit"),
         (("main", "--patch", "none.patch"), "--patch none.patch: there is no such file"),
         (("main", "--patch", "other.patch"), "patch failed: drivers/md/dm.c:1"),
-        (("main", "--config-fragment", "none"), "configuration fragment none: no such file in"),
+        (("main", "--config-fragment", "none"), "no kernel configuration fragment is named none"),
         (("main", "--config-fragment", "./none.config"), "none.config: No such file or directory"),
         (("main~1", "main", "--stack", "nvme"), "there is no layer or disk nvme"),
         (("main~1", "main", "--stack", "hdd", "--stack", "hdd+ext4"), "is asked for twice"),

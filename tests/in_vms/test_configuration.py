@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bisector.config import BARE_FRAGMENT, BASE_FRAGMENT, GUEST_FRAGMENT, KernelSettings
-from bisector.core import resources
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
@@ -37,7 +36,7 @@ class Tree:
     ) -> tuple[kconfig.Options, tuple[str, ...]]:
         """The effective options, and those asked for and not obtained."""
         settings = KernelSettings(base, fragments, ("gcc",), 2, 300.0, sandbox=True, recheck=True)
-        builder = KernelBuilder(settings, KernelCache(self.path / "cache", 1), resources.kconfigs())
+        builder = KernelBuilder(settings, KernelCache(self.path / "cache", 1))
         places = BuildPlaces(self.path / "source", self.path / at, self.path / f"{at}.logs", self.path)
         unmet = builder.configure(places)
         options = kconfig.parse((places.logs / "kernel.config").read_text())

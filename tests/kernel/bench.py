@@ -1,6 +1,7 @@
 """A stand-in tree, and the real code that builds it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,8 @@ class Bench:
 
     @property
     def builder(self) -> KernelBuilder:
-        return KernelBuilder(self.settings, self.cache, self.kconfigs)
+        files = (one if "/" in one else str(self.kconfigs / f"{one}.config") for one in self.settings.fragments)
+        return KernelBuilder(replace(self.settings, fragments=tuple(files)), self.cache)
 
     @property
     def places(self) -> BuildPlaces:

@@ -67,12 +67,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     identity = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     for words in (("init", "-q", "-b", "main"), ("add", "-Af"), ("commit", "-qm", "a")):
         subprocess.run(["git", *words], cwd=top, env={**os.environ, **identity}, check=True)
-    kconfigs = tmp_path / "kconfigs"
-    kconfigs.mkdir()
-    (kconfigs / "md.config").write_text(FRAGMENT)
+    (tmp_path / "md.config").write_text(FRAGMENT)
     settings = options.load(directory=Path("/")).settings
-    kernel = replace(settings.kernel, fragments=("md",), jobs=2)
-    builder = KernelBuilder(kernel, KernelCache(tmp_path / "cache", 100_000_000), kconfigs)
+    kernel = replace(settings.kernel, fragments=(str(tmp_path / "md.config"),), jobs=2)
+    builder = KernelBuilder(kernel, KernelCache(tmp_path / "cache", 100_000_000))
     with Repository.open(top) as repository, SourceTree(repository, tmp_path / "run") as source:
         machines = cast("VirtualMachines", None)
         bench = Bench(settings, tmp_path / "run", source, builder, machines, lambda event: None)
@@ -229,7 +227,7 @@ def on_top(shop: Shop, text: str = "") -> BuildRequest:
     """The build of the commit with a fragment, if there is a text for it, on top of what every kernel has."""
     settings, file = shop.engine.bench.settings, shop.path / "more.config"
     file.write_text(text)
-    kernel = replace(settings.kernel, fragments=("md", *([str(file)] if text else [])), jobs=2)
+    kernel = replace(settings.kernel, fragments=(str(shop.path / "md.config"), *([str(file)] if text else [])), jobs=2)
     fragment = hashlib.sha256(b"").hexdigest() if text else ""
     return BuildRequest(shop.commit, shop.compiler("cc", "cc 12.2"), replace(settings, kernel=kernel), fragment)
 
