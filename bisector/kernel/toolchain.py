@@ -48,11 +48,14 @@ _PROGRAMS = {
     "readelf": "binutils",
     _COMPILER: "gcc",  # compiles host programs, whatever compiles the kernel
 }
-# objtool is built with most x86_64 configurations since 627fce14809b ("objtool: Add ORC unwind
-# table generation") (in v4.14), and before for CONFIG_STACK_VALIDATION.
-_HEADERS = {"gelf.h": "libelf-dev"}
-# Headers that options need: certs/extract-cert is linked with OpenSSL.
-_HEADERS_FOR_OPTION = {"CONFIG_SYSTEM_TRUSTED_KEYRING": ("openssl/opensslv.h", "libssl-dev")}
+# Headers that host programs include: the Debian package, its row, and the option that needs it.
+_HEADERS = {
+    # objtool is built with most x86_64 configurations since 627fce14809b ("objtool: Add ORC unwind
+    # table generation") (in v4.14), and before for CONFIG_STACK_VALIDATION.
+    "gelf.h": ("libelf-dev", "libelf headers", None),
+    # certs/extract-cert is linked with OpenSSL.
+    "openssl/opensslv.h": ("libssl-dev", "OpenSSL headers", "CONFIG_SYSTEM_TRUSTED_KEYRING"),
+}
 # Programs that install and pack modules.
 FOR_MODULES = {"depmod": "kmod", "mke2fs": "e2fsprogs"}
 _COMPRESSORS_FOR_OPTION = {
@@ -188,21 +191,9 @@ def programs(options: Mapping[str, str]) -> dict[str, str]:
     return {**_PROGRAMS, **dict(compressors), **(FOR_MODULES if kconfig.has_modules(options) else {})}
 
 
-def headers(options: Mapping[str, str]) -> dict[str, str]:
-    """The headers that a build of this configuration includes, each with its Debian package."""
-    more = (need for option, need in _HEADERS_FOR_OPTION.items() if options.get(option) == "y")
-    return {**_HEADERS, **dict(more)}
-
-
 def find_program(name: str) -> str | None:
     """The path of a program that a build runs, also in directories for the superuser; or None."""
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SUPERUSER_DIRECTORIES)))
-
-
-def header_found(name: str) -> bool:
-    """Whether host programs can include a header; raises :class:`bisector.host.process.CommandMissing` without gcc."""
-    argv = [_COMPILER, "-E", "-include", name, "-x", "c", "-"]
-    return process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0
 
 
 def ccache_environment(
@@ -251,8 +242,6 @@ def _ccache_setting(key: str) -> str:
 
 
 _VERSION_S = 10.0
-_HEADER_ROWS = {"libelf-dev": "libelf headers", "libssl-dev": "OpenSSL headers"}
-_ALL_HEADERS = {"CONFIG_SYSTEM_TRUSTED_KEYRING": "y"}
 
 
 def program_rows(options: Mapping[str, str]) -> Iterator[Finding]:
@@ -268,12 +257,12 @@ def program_rows(options: Mapping[str, str]) -> Iterator[Finding]:
 
 def header_rows(options: Mapping[str, str]) -> Iterator[Finding]:
     """A row for each package of headers, including those that only other configurations need."""
-    needed = headers(options)
-    for header, package in headers(_ALL_HEADERS).items():
-        row, grade = _HEADER_ROWS.get(package, package), Grade.MISSING if header in needed else Grade.INFO
-        other = "" if header in needed else "; a configuration with trusted keys would need it"
+    for header, (package, row, option) in _HEADERS.items():
+        needed = option is None or options.get(option) == "y"
+        grade, other = (Grade.MISSING, "") if needed else (Grade.INFO, f"; a configuration with {option} would need it")
+        argv = [_COMPILER, "-E", "-include", header, "-x", "c", "-"]
         try:
-            if header_found(header):
+            if process.run(argv, deadline_s=_DEADLINE_S, stdin="", check=False).exit_status == 0:
                 yield Finding(row, Grade.OK, f"{header} is found")
             else:
                 yield Finding(row, grade, f"{header}: not installed{other}", install(package))

@@ -114,7 +114,7 @@ def test_what_ccache_has_is_not_believed_the_second_time(
 
 def test_a_header_that_the_host_has_lost_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     edit(bench.source, "fs/dcache.c", "#include <linux/kernel.h>", "#include <linux/kernel.h>\n#include <gone.h>")
-    monkeypatch.setattr(toolchain, "headers", lambda options: {"gone.h": "libgone-dev"})
+    monkeypatch.setitem(toolchain._HEADERS, "gone.h", ("libgone-dev", "headers", None))
     with pytest.raises(InfraError, match=r"this host lacks what it needs: gone\.h: not installed") as caught:
         bench.build("tree")
     assert "libgone-dev" in caught.value.hint
