@@ -18,7 +18,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -184,25 +184,20 @@ def building(places: BuildPlaces) -> Iterator[None]:
     """
     begun = Moment.now()
     begun.write(places.state / _BUILDING)
-    log_bytes = places.log_bytes()
+    log_bytes, fault = places.log_bytes(), None
     try:
         yield
-    except KernelFault as fault:
-        # Before 9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19) a failing make leaves half-made
-        # targets behind.
-        rules = sources.text(places.source, "scripts/Kbuild.include") or ""
-        tidy = fault.kind is not FaultKind.BUILD_TIMEOUT and ".DELETE_ON_ERROR:" in rules
-        _check_clock(places, begun, log_bytes)
-        if tidy:
-            _finish(places.state)
-        raise
+    except KernelFault as raised:
+        fault = raised
     _check_clock(places, begun, log_bytes)
-    _finish(places.state)
-
-
-def _finish(state: Path) -> None:
-    Moment.now().write(state / _FINISHED)
-    (state / _BUILDING).unlink()
+    # Before 9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19) a failing make leaves half-made
+    # targets behind.
+    rules = sources.text(places.source, "scripts/Kbuild.include") or ""
+    if fault is None or (fault.kind is not FaultKind.BUILD_TIMEOUT and ".DELETE_ON_ERROR:" in rules):
+        Moment.now().write(places.state / _FINISHED)
+        (places.state / _BUILDING).unlink()
+    if fault is not None:
+        raise fault
 
 
 def remove_strays(build: Path, source: Path) -> tuple[str, ...]:
@@ -385,7 +380,15 @@ class Make:
 
     def _run_command(self, argv: Sequence[str | Path]) -> None:
         box = self._sandbox if self.sandboxed else None
-        with self._handed_over(box):
+        with ExitStack() as lent:
+            if box is None:
+                process.take_back(self.places.build)
+            else:  # root's sandbox runs as another user, who becomes the owner of all writable places
+                process.show(self.places.source)
+                for place in box.writable:
+                    place.mkdir(parents=True, exist_ok=True)
+                    process.give(place)
+                lent.enter_context(process.lent(self.places.log))
             process.run(
                 argv,
                 deadline_s=self.deadline.remaining_s,
@@ -411,9 +414,9 @@ class Make:
         except process.CommandFailed as error:
             lines = self.places.logged_since(before)
             self._raise_for_host(lines, error.finished.exit_status, _oom_kills() - killed_before)
-            found = first_error("\n".join(lines), self.places.source, self.places.build)
             kind = FaultKind.CONFIG_ERROR if stage is Stage.CONFIG else FaultKind.BUILD_ERROR
-            raise KernelFault(stage, kind, found.reason, found.tail) from error
+            told = first_error("\n".join(lines), self.places.source, self.places.build)
+            raise KernelFault(stage, kind, *told) from error
 
     def _raise_for_host(self, lines: Sequence[str], exit_status: int, oom_kills: int) -> None:
         """Raise :class:`InfraError` if the failure may well be the host's."""
@@ -439,37 +442,15 @@ class Make:
             place = self.environment.get(toolchain.CCACHE_DIR, "")
             raise InfraError(broken[0], f"ccache's directory is {place}; the log is {log}")
 
-    @contextmanager
-    def _handed_over(self, box: sandbox.Sandbox | None) -> Iterator[None]:
-        """Make the user that make runs as the owner of all writable places: root's sandbox runs as another user."""
-        if box is None:
-            process.take_back(self.places.build)
-            yield
-            return
-        process.show(self.places.source)
-        for place in box.writable:
-            place.mkdir(parents=True, exist_ok=True)
-            process.give(place)
-        with process.lent(self.places.log):
-            yield
 
-
-@dataclass(frozen=True, slots=True)
-class BuildError:
-    """The line that names the error, and the lines from there on."""
-
-    reason: str
-    tail: tuple[str, ...]
-
-
-def first_error(output: str, source: Path, build: Path) -> BuildError:
-    """The most telling error line of make's output, with paths relative to the source tree."""
+def first_error(output: str, source: Path, build: Path) -> tuple[str, tuple[str, ...]]:
+    """The most telling error line of make's output, and the lines from there on, with paths relative to the source."""
     lines = _telling_lines(output, source, build)
     for pattern in _ERRORS:
         for number, line in enumerate(lines):
             if pattern.search(line):
-                return BuildError(line.strip(), tuple(lines[number : number + _TAIL_LINES]))
-    return BuildError(lines[-1].strip() if lines else "make failed and said nothing", tuple(lines[-_TAIL_LINES:]))
+                return line.strip(), tuple(lines[number : number + _TAIL_LINES])
+    return (lines[-1].strip() if lines else "make failed and said nothing"), tuple(lines[-_TAIL_LINES:])
 
 
 def surely_of_the_source(output: str, source: Path, build: Path) -> bool:
