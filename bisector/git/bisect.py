@@ -150,7 +150,7 @@ class Bisect:
         useful = sha == self._proposed or self._is_useful(sha, verdict)
         if useful:
             self._note(sha, verdict)
-            self._status = self._home.git("bisect", self.terms.word(verdict), sha, ok=None).status
+            self._status = self._home.git("bisect", self.terms.word(verdict), sha).status
             if not self._holds():  # somebody used git bisect there by hand, or the worktree is gone
                 self._build()
         return useful
@@ -262,7 +262,7 @@ class Bisect:
             log = directory / "log"
             lines = (f"git bisect start {start}", *verdicts)
             log.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            self._status = self._home.git("bisect", "replay", str(log), ok=None).status
+            self._status = self._home.git("bisect", "replay", str(log)).status
         return self._holds()
 
     def _holds(self) -> bool:
@@ -270,7 +270,7 @@ class Bisect:
         # One command prints the hashes of git's references, the hash of BISECT_HEAD (which every state made here has),
         # and the names of the references in the same order.
         every = "--glob=refs/bisect/"
-        lines = self._home.git("rev-parse", every, "BISECT_HEAD", "--symbolic-full-name", every, ok=None).lines
+        lines = self._home.git("rev-parse", every, "BISECT_HEAD", "--symbolic-full-name", every).lines
         middle = len(lines) // 2
         refs = dict(zip(lines[middle + 1 :], lines[:middle], strict=False))
         head = "".join(lines[middle : middle + 1])

@@ -29,6 +29,11 @@ class Range:
         """The arguments with which ``git rev-list`` lists what is left between commits known to be new and old."""
         return (*(("--first-parent",) if self.first_parent else ()), new, "--not", *olds, "--", *self.paths)
 
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """The :meth:`limits` of the whole range."""
+        return self.limits(self.new.sha, (self.old.sha,))
+
 
 def check_range(repository: Repository, wanted: Range) -> int:
     """The number of commits that may be the first new one; raises :class:`UserError` for an invalid range."""
@@ -55,9 +60,8 @@ def check_range(repository: Repository, wanted: Range) -> int:
     boundary = repository.shallow_boundary()
     if boundary and boundary.intersection(repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines):
         raise _too_shallow(wanted)
-    words = wanted.limits(new.sha, (old.sha,))
     # The commits exist, so git can only refuse the path limit here (pathspec magic, a path outside).
-    answer = repository.ask("rev-list", *words, ok=None if wanted.paths else (0,))
+    answer = repository.ask("rev-list", *wanted.whole, ok=None if wanted.paths else (0,))
     limit = " ".join(wanted.paths)
     if answer.status != 0:
         raise UserError(f"git does not accept the path limit {limit!r}", "paths are from here, as for git")
@@ -103,8 +107,7 @@ def graph_of_range(repository: Repository, wanted: Range) -> tuple[RangeGraph, t
 
     The new end is last. With paths, the parents are those that git's history simplification leaves (git-rev-list(1)).
     """
-    words = wanted.limits(wanted.new.sha, (wanted.old.sha,))
-    lines = repository.ask("rev-list", "--date-order", "--reverse", "--parents", *words).lines
+    lines = repository.ask("rev-list", "--date-order", "--reverse", "--parents", *wanted.whole).lines
     known: dict[str, tuple[int, ...]] = {}
     numbers: dict[str, int] = {}
     for line in lines:
@@ -144,8 +147,8 @@ class SearchRange:
             words = (merges, "--full-history", wanted.new.sha, "--not", wanted.old.sha, "--", *suspects)
             for sha in numbers.keys() & set(repository.ask("rev-list", *words).lines):
                 mask[numbers[sha]] = True
-        limited = repository.ask("rev-list", *wanted.limits(wanted.new.sha, (wanted.old.sha,))).lines
-        return cls(graph, shas, numbers, mask, outside=wanted.new.sha not in limited)
+        outside = wanted.new.sha not in repository.ask("rev-list", *wanted.whole).lines
+        return cls(graph, shas, numbers, mask, outside)
 
     def is_outside(self, number: int) -> bool:
         """Whether a number stands for the commits that touch none of the range's paths."""

@@ -136,6 +136,13 @@ _MOST_BYTES = 64 << 10
 _SHOW = ("show", "--no-show-signature", "--no-notes", "--no-ext-diff", "--no-textconv", "--encoding=UTF-8")
 
 
+def commit_text(tree: str, parents: Sequence[str], at_s: int, message: str) -> str:
+    """A commit for git-hash-object(1): the same words give the same hash, whatever a person's configuration is."""
+    who = f"bisector <bisector@localhost> {at_s} +0000"
+    head = (f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}")
+    return "\n".join((*head, "", message, ""))
+
+
 @dataclass(frozen=True, slots=True)
 class GitAnswer:
     """The exit status and the output of a git command."""

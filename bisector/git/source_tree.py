@@ -30,7 +30,7 @@ from bisector.core.subject import Commit
 from bisector.git.repository import DEADLINE_S, REFERENCES, GitAnswer, Repository
 from bisector.git.trees import Trees
 from bisector.host import process
-from bisector.host.files import discard, remove_tree
+from bisector.host.files import discard, nearest, remove_tree
 
 _ROOM_BYTES = 64 << 20
 # Attributes that change content on its way into a file, or the result of a merge; "binary" is git's own macro of
@@ -98,17 +98,11 @@ class Worktree:
                 return cls(repository, path, admin)
         return None
 
-    def git(
-        self,
-        *words: str,
-        options: Sequence[str] = (),
-        ok: tuple[int, ...] | None = (0,),
-        deadline_s: float = DEADLINE_S,
-        umask: int = -1,
-    ) -> GitAnswer:
-        """Run a git command in this worktree; ``options`` are options of git itself."""
+    def git(self, *words: str, options: Sequence[str] = (), deadline_s: float = DEADLINE_S) -> GitAnswer:
+        """Run a git command in this worktree, whatever its exit status; ``options`` are options of git itself."""
         where = (f"--git-dir={self.admin}", f"--work-tree={self.path}", *options)
-        return self.repository.git(*words, at=self.path, where=where, ok=ok, deadline_s=deadline_s, umask=umask)
+        umask = process.umask()
+        return self.repository.git(*words, at=self.path, where=where, ok=None, deadline_s=deadline_s, umask=umask)
 
     def remove(self) -> None:
         """Remove the directory and its registration."""
@@ -265,15 +259,12 @@ class SourceTree:
         return added.path
 
     def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> GitAnswer:
-        words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
-        settings = worktree.git(*_SETTINGS, ok=None)
+        settings = worktree.git(*_SETTINGS)
         if settings.status not in (0, 1):  # a damaged worktree gives no answer
             return settings
-        options, umask = _without_filters(settings.stdout), process.umask()
-        answer = worktree.git(*words, options=options, ok=None, deadline_s=deadline_s, umask=umask)
-        if answer.status == 0:
-            answer = worktree.git("clean", "-ffdxq", ok=None, deadline_s=deadline_s)
-        return answer
+        words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
+        answer = worktree.git(*words, options=_without_filters(settings.stdout), deadline_s=deadline_s)
+        return worktree.git("clean", "-ffdxq", deadline_s=deadline_s) if answer.status == 0 else answer
 
     def _may_be_damaged(self, worktree: Worktree) -> bool:
         """Whether a new worktree may help if this one failed; in a partial clone the network is mostly the cause."""
@@ -282,7 +273,7 @@ class SourceTree:
         if not self._repository.partial:
             return True
         read = (("rev-parse", "--verify", "HEAD^{commit}"), ("ls-files", "--", "Makefile"))
-        return any(worktree.git(*words, ok=None).status != 0 for words in read)
+        return any(worktree.git(*words).status != 0 for words in read)
 
     def remove(self) -> None:
         """Remove the sources and their registration."""
@@ -292,8 +283,7 @@ class SourceTree:
         return Worktree.existing(self._repository, self._run_dir, WorktreePurpose.SOURCE)
 
     def _is_full(self) -> bool:
-        place = next(place for place in (self.path, *self.path.parents) if place.exists())
-        return shutil.disk_usage(place).free < _ROOM_BYTES
+        return shutil.disk_usage(nearest(self.path)).free < _ROOM_BYTES
 
     def _failure(self, commit: Commit, answer: GitAnswer) -> InfraError:
         if self._is_full():

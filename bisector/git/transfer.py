@@ -37,7 +37,7 @@ from bisector.core.deadline import retried
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Commit
 from bisector.core.units import size
-from bisector.git.repository import REFERENCES, GitAnswer, GitRunner, Repository, enclosing_repository
+from bisector.git.repository import REFERENCES, GitAnswer, GitRunner, Repository, commit_text, enclosing_repository
 from bisector.host import process
 from bisector.host.files import our_files, remove_tree, write_atomically
 from bisector.workload.base import Clone
@@ -87,8 +87,6 @@ _KEPT_BUNDLES = 4
 _BLOCK_BYTES = 4096
 _BUNDLE_NAME = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\.bundle")  # the hash of the tree
 _REFERENCE = "refs/heads/tree"
-# The same tree always gets the same commit hash (git-hash-object(1)).
-_COMMIT = "tree {}\nauthor bisector <bisector@localhost> 0 +0000\ncommitter bisector <bisector@localhost> 0 +0000\n\n"
 _KEY = "workload.gitgrep"
 
 
@@ -450,7 +448,7 @@ def _make(repository: Repository, tree: str, place: Path) -> Path:
     git, made = repository.git, place / "repository"
     git("init", "--quiet", "--bare", "--template=", os.fspath(made), at=place)
     borrow(made, repository.common_dir / "objects")
-    text = f"{_COMMIT.format(tree)}the files of one tree\n"
+    text = commit_text(tree, (), 0, "the files of one tree")
     commit = git("hash-object", "-t", "commit", "-w", "--stdin", at=made, stdin=text).stdout.strip()
     git("update-ref", _REFERENCE, commit, at=made)
     git("symbolic-ref", "HEAD", _REFERENCE, at=made)

@@ -23,7 +23,7 @@ from pathlib import Path
 from bisector.core.errors import UserError
 from bisector.core.subject import Change, Commit, Kind, Subject
 from bisector.git.ranges import Range
-from bisector.git.repository import Repository
+from bisector.git.repository import Repository, commit_text
 from bisector.host.files import scratch
 
 _DIFF = ("diff-tree", "-r", "-z", "--name-status", "--no-renames", "--no-ext-diff")
@@ -43,7 +43,6 @@ _MERGE_SETTINGS = (
     "diff.algorithm=default",
 )
 _MERGE = tuple(word for setting in _MERGE_SETTINGS for word in ("-c", setting))
-_IDENTITY = "bisector <bisector@localhost>"
 _EPOCH_S = 0
 # git's own checks refuse a date beyond this (timestamp_valid() and "badDateOverflow" in git's fsck.c).
 _LAST_S = 2**63 - 1
@@ -89,7 +88,7 @@ class Trees:
 
     def of_range(self, wanted: Range) -> dict[str, str]:
         """The tree of each commit of a range, by the commit's hash."""
-        words = ("log", "--no-show-signature", "--format=%H %T", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
+        words = ("log", "--no-show-signature", "--format=%H %T", *wanted.whole)
         return dict(line.split() for line in self.repository.ask(*words).lines)
 
     def along(self, wanted: Range) -> tuple[int, Iterator[tuple[str, Change]]] | None:
@@ -101,7 +100,7 @@ class Trees:
         """
         if not self.at_hand:
             return None
-        words = ("log", "--no-show-signature", "--format=%H %P", *wanted.limits(wanted.new.sha, (wanted.old.sha,)))
+        words = ("log", "--no-show-signature", "--format=%H %P", *wanted.whole)
         pairs = [" ".join(line.split()[:2]) for line in self.repository.ask(*words).lines]
 
         def diff(some: Sequence[str]) -> str:
@@ -189,10 +188,8 @@ def made_on(repository: Repository, end: Commit, tree: str, subject: str, how: s
 
 
 def _written(repository: Repository, tree: str, parents: Sequence[str], at_s: int, message: str) -> str:
-    """Write a commit object and return its hash, the same for the same words and any person's configuration."""
-    who = f"{_IDENTITY} {at_s} +0000"
-    head = (f"tree {tree}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}")
-    text = "\n".join((*head, "", message, ""))
+    """Write a commit object and return its hash."""
+    text = commit_text(tree, parents, at_s, message)
     return repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=text).stdout.strip()
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bisector.core.errors import InfraError
 from bisector.git.source_tree import SourceTree, Worktree, WorktreePurpose, remove_leftovers
 from tests.git.checks import footprint
 from tests.git.conftest import Make
@@ -55,8 +54,7 @@ def test_a_vanished_worktree_never_turns_git_on_the_checkout_around_it(make: Mak
     worktree.git("checkout", "--force", names["c1"])
     worktree.git("clean", "-ffdxq")
     shutil.rmtree(worktree.path)
-    with pytest.raises(InfraError):
-        worktree.git("clean", "-ffdxq")
+    assert worktree.git("clean", "-ffdxq").status != 0
     with SourceTree(repository, repository.top / "run") as tree:
         assert (tree.checkout(repository.resolve("main")) / "Makefile").exists()
     assert precious.read_text() == "not committed"
