@@ -101,7 +101,7 @@ class Blocks:
     @classmethod
     def of(cls, plan: Plan, store: Store, earlier: Earlier | None = None) -> "Blocks":
         """Read the blocks from the record, for the process after the ``earlier`` ones; a reader leaves that out."""
-        facts = (store.blocks(), store.placed(), store.compilers(), store.facts(BuildTry))
+        facts = (store.facts(Block), store.placed(), store.compilers(), store.facts(BuildTry))
         under_way = frozenset(one.fact.block for one in store.in_flight() if one.fact.block is not None)
         return cls(plan, *facts, earlier or Earlier(), store.processes(), store.process(), under_way)
 

@@ -186,7 +186,7 @@ class Night:
 
 
 def nights_home() -> Path:
-    """Every control, that is a new trial of a sound end, oldest first; a control's number is its place, from 1."""
+    """The directory of the record of all nights."""
     return state_home() / "nightly"
 
 

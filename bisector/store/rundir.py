@@ -51,10 +51,7 @@ _LOCK_S = 60.0  # another process adds a run in milliseconds
 
 def state_home() -> Path:
     """The directory of runs and their index (XDG Base Directory Specification, XDG_STATE_HOME)."""
-    given = Path(os.environ.get("XDG_STATE_HOME", ""))
-    # "All paths set in these environment variables must be absolute"; others are ignored.
-    home = given if given.is_absolute() else Path.home() / ".local" / "state"
-    return home / "bisector"
+    return resources.home("XDG_STATE_HOME", ".local/state")
 
 
 def jobs_home() -> Path:
@@ -200,7 +197,7 @@ def keep_inputs(settings: Settings, run_dir: Path) -> Settings:
     with _copying(run_dir) as directory:
         base = kernel.base_config and _copy(kernel.base_config, directory / "base.config")
         fragments = tuple(
-            str(_copy(_fragment(name), directory / f"{number}-{Path(name).stem}.config"))
+            str(_copy(resources.fragment(name), directory / f"{number}-{Path(name).stem}.config"))
             for number, name in enumerate(kernel.fragments, 1)
         )
         given = {name: _copy(path, directory / path.name) for name, path in workload.inputs.items()}
@@ -249,7 +246,7 @@ def with_inputs(settings: str, named: Callable[[str, Path], str], run_dir: Path)
 
 def kernel_inputs(kernel: KernelSettings) -> tuple[object, ...]:
     """What kernels are made from, regardless of the files' names; a missing file has the contents None."""
-    named = (kernel.base_config, *map(_fragment, kernel.fragments))
+    named = (kernel.base_config, *map(resources.fragment, kernel.fragments))
     return (kernel.compilers, *(path.read_bytes() if path and path.is_file() else None for path in named))
 
 
@@ -268,11 +265,6 @@ def compared(settings: Settings) -> Mapping[str, object]:
     return {key: value for key, value in written.items() if key not in files and not key.startswith(left_out)}
 
 
-def _fragment(name: str) -> Path:
-    """The path of a fragment: one of bisector's by name, or a person's own, written with a slash."""
-    return Path(name) if "/" in name else resources.fragment(name)
-
-
 def _copy(source: Path, target: Path) -> Path:
     """Copy a file, executable or not; another file of the same name goes into a directory named by its hash."""
     if target.exists() and not filecmp.cmp(source, target, shallow=False):
@@ -284,12 +276,6 @@ def _copy(source: Path, target: Path) -> Path:
 
 
 # What trials left
-
-
-def trial_number(directory: Path) -> int | None:
-    """The number of the trial whose directory this is; None if it is not a trial's directory."""
-    found = _DIRECTORY_NAME.fullmatch(directory.name)
-    return int(found["n"]) if found and directory.is_dir() and not directory.is_symlink() else None
 
 
 def number_in(path: str) -> int | None:
@@ -372,8 +358,8 @@ def adopt(source: Path, trial: Trial, run_dir: Path, n: int) -> Trial:
 def remove_unfinished(run_dir: Path, recorded: Iterable[Artifact]) -> int:
     """Remove what a killed process left of trials, with the run directory locked; return how many there were."""
     kept = {Path(artifact.path).parts[:2] for artifact in recorded}
-    directories = sorted(_trials(run_dir).glob("*"))
-    leftovers = [path for path in directories if trial_number(path) is not None and (TRIALS, path.name) not in kept]
+    found = [path for path in sorted(_trials(run_dir).glob("*")) if _DIRECTORY_NAME.fullmatch(path.name)]
+    leftovers = [path for path in found if path.is_dir() and not path.is_symlink() and (TRIALS, path.name) not in kept]
     for path in leftovers:
         shutil.rmtree(path)
     return len(leftovers)

@@ -26,7 +26,6 @@ from bisector.core.verdict import State
 from bisector.host.files import write_atomically
 from bisector.search.noise import EarlierSearches
 from bisector.store.facts import (
-    Block,
     Compilers,
     Ended,
     Ending,
@@ -244,8 +243,19 @@ class Store:
         return max(running, default=0)
 
     def spent_s(self) -> float:
-        """Seconds of the submitted work whose end was not lost, for the host that had the most."""
-        return busiest_host_s(self.log)
+        """Seconds of the submitted work whose end was not lost, for the host that had the most.
+
+        Seconds in which a host had several jobs count once. Work for which the executor chose the host counts for all.
+        """
+        seconds: dict[str, float] = {}
+        for host, spans in _work_by_host(self.log, frozenset(Work)).items():
+            total_s, last = 0.0, None
+            for begin, end in spans:
+                before_s = 0.0 if last is None else max(0.0, _between_s(begin, last))  # until the latest end so far
+                total_s += max(0.0, _spent_s(begin, end) - before_s)
+                last = end if last is None or _between_s(last, end) > 0 else last
+            seconds[host] = total_s
+        return seconds.pop("", 0.0) + max(seconds.values(), default=0.0)
 
     # Comparisons
 
@@ -254,10 +264,6 @@ class Store:
         """What is compared; None if the run is no comparison."""
         planned = self.facts(PlannedComparison)
         return planned[0].plan(self.path.parent) if planned else None
-
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks of a comparison, in the order in which they were begun."""
-        return self.facts(Block)
 
     def placed(self) -> tuple[Placed, ...]:
         """The trials of a comparison, in order of measuring, each with the whole subject of its arm."""
@@ -328,22 +334,6 @@ def process_s(log: Log) -> float:
         known = (one for one in work if start.id < one.id < until)
         spans += [_spent_s(start, ends[-1])] if ends else [max((_spent_s(start, one) for one in known), default=0.0)]
     return math.fsum(spans)
-
-
-def busiest_host_s(log: Log) -> float:
-    """Seconds of submitted work of the host that had the most; the seconds of lost work are not known.
-
-    Seconds in which a host had several jobs count once. Work for which the executor chose the host counts for all.
-    """
-    seconds: dict[str, float] = {}
-    for host, spans in _work_by_host(log, frozenset(Work)).items():
-        total_s, last = 0.0, None
-        for begin, end in spans:
-            before_s = 0.0 if last is None else max(0.0, _between_s(begin, last))  # until the latest end so far
-            total_s += max(0.0, _spent_s(begin, end) - before_s)
-            last = end if last is None or _between_s(last, end) > 0 else last
-        seconds[host] = total_s
-    return seconds.pop("", 0.0) + max(seconds.values(), default=0.0)
 
 
 def build_seconds(log: Log) -> float:

@@ -94,7 +94,7 @@ def _unbroken(place: Path) -> Iterator[World]:
     executor = bench(shas)
     done, added = life(plan, row, place / "unbroken.sqlite", executor)
     with Mortal.open(place / "unbroken.sqlite") as store:
-        yield World(plan, shas, row, done, len(executor.requests), added, store.blocks(), store.placed())
+        yield World(plan, shas, row, done, len(executor.requests), added, store.facts(Block), store.placed())
 
 
 @pytest.fixture(scope="module")

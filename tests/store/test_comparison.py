@@ -63,7 +63,7 @@ def test_a_plan_comes_back(tmp_path: Path) -> None:
         assert store.plan is None
     with Store.open(tmp_path / DATABASE, readonly=True) as store:
         assert store.plan == PLAN
-        assert (store.is_search, store.blocks(), store.placed()) == (False, (), ())
+        assert (store.is_search, store.facts(Block), store.placed()) == (False, (), ())
 
 
 def test_the_inputs_of_a_plan_move_with_its_directory(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_blocks_and_the_trials_in_them_come_back(tmp_path: Path) -> None:
         assert [(one.id, one.fact) for one in store.in_flight()] == [(id_, submitted)]
         store.add(NumberedTrial(1, first, place=Place(1, 2)), Ended(id_, Ending.DONE))
         store.add(NumberedTrial(2, second, place=Place(2, 0)))
-        assert store.blocks() == blocks
+        assert store.facts(Block) == blocks
         assert store.placed() == (Placed(1, Place(1, 2), first), Placed(2, Place(2, 0), second))
         assert (store.next_n, store.in_flight()) == (3, ())
 

@@ -10,7 +10,7 @@ import pytest
 from bisector.core.verdict import State
 from bisector.store.facts import Ended, Ending, Fact, StateChange, Submitted, Work
 from bisector.store.log import DATABASE
-from bisector.store.store import Store, build_seconds, busiest_host_s, process_s
+from bisector.store.store import Store, build_seconds, process_s
 from tests.examples import commit
 from tests.store import examples
 
@@ -80,7 +80,7 @@ def test_a_clock_that_is_set_spends_no_budget(store: Store, record: Record, wron
     trial = record(10, TRIAL)
     build = record(50, Ended(trial, Ending.DONE), BUILD, wrong_s=wrong_s)
     record(70, Ended(build, Ending.DONE))  # it was set right again
-    assert (busiest_host_s(store.log), build_seconds(store.log)) == (60.0, 20.0)
+    assert (store.spent_s(), build_seconds(store.log)) == (60.0, 20.0)
     assert process_s(store.log) == 70.0  # killed
     record(100, state=State.RUNNING, pid=2, wrong_s=wrong_s)
     record(130, state=State.MEASURED, pid=2)
@@ -93,7 +93,7 @@ def test_across_a_boot_there_is_only_the_wall_clock(
 ) -> None:
     trial = record(10, TRIAL)
     record(50, Ended(trial, Ending.DONE), wrong_s=wrong_s, boot="b")
-    assert busiest_host_s(store.log) == spent_s
+    assert store.spent_s() == spent_s
 
 
 def test_seconds_of_several_jobs_of_a_host_at_a_time_count_once(store: Store, record: Record) -> None:
@@ -107,4 +107,4 @@ def test_seconds_of_several_jobs_of_a_host_at_a_time_count_once(store: Store, re
     record(70, Ended(longer, Ending.DONE), Ended(other, Ending.DONE))
     alone = record(80, here)
     record(85, Ended(alone, Ending.DONE))
-    assert busiest_host_s(store.log) == 75.0
+    assert store.spent_s() == 75.0
