@@ -54,30 +54,17 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Cure:
-    """The mainline commit after which a tree no longer needs the quirk, and the first release that has it."""
-
-    commit: str
-    subject: str
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
 class Quirk:
     """A problem that some trees have, and the remedy while one is built.
 
     It applies to trees that show all ``signs`` and have the text of each edit exactly once. If a backport is written
-    differently, nothing is done, and the build reports the problem. ``variables`` are given to make. ``symptom`` is
-    what happens without the quirk. A quirk that was not ``tried`` is from the literature.
+    differently, nothing is done, and the build reports the problem. ``variables`` are given to make.
     """
 
     name: str
-    signs: tuple[Sign, ...]
-    cure: Cure
-    symptom: str
+    signs: tuple[Sign, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
     edits: tuple[Edit, ...] = ()
-    tried: bool = True
 
     def applies(self, source: Path) -> bool:
         """Whether this source tree, as git checked it out, needs the quirk."""
@@ -96,10 +83,7 @@ def files(table: Iterable[Quirk]) -> frozenset[str]:
 
 
 def digest(table: Iterable[Quirk]) -> str:
-    """A digest of what a table does: with the tree it determines the build, so a kernel's key needs no checkout.
-
-    Texts for people (symptom, tried, cure) are left out: they change no kernel.
-    """
+    """A digest of what a table does: with the tree it determines the build, so a kernel's key needs no checkout."""
     acts = [(quirk.name, quirk.signs, quirk.variables, quirk.edits) for quirk in table]
     return hashlib.sha256(repr(acts).encode()).hexdigest()
 
@@ -134,21 +118,24 @@ def apply_edits(edits: Iterable[Edit], source: Path, state: Path) -> None:
     write_atomically(state / _STAMPS, json.dumps(now).encode())
 
 
-# Known problems of building old trees with new tools. A row names the mainline commit that ended the problem; a tree
-# that has the cure does not show the signs. A row changes the kernel only if the tree would not build, link or boot
-# without it; a row about host programs changes no kernel.
-_COMPILER = (
+# Known problems of building old trees with new tools. Before each row is what happens without it, and the mainline
+# commit that ended the problem; a tree that has the cure does not show the signs. A row that was not tried is from the
+# literature. A row changes the kernel only if the tree would not build, link or boot without it; a row about host
+# programs changes no kernel.
+QUIRKS = (
+    # The compiler
+    # gcc with --enable-default-pie (Debian's since 6): code model kernel does not support PIC mode. Not tried. Cured by
+    # 8ae94224c9d7 ("kbuild: add -fno-PIE") (in v4.9).
     Quirk(
         name="no-pie",
         signs=(Sign("Makefile", has="KBUILD_CFLAGS", lacks="-fno-PIE"),),
         variables=(("KAFLAGS", "-fno-PIE"), ("KCFLAGS", "-fno-PIE")),
-        cure=Cure("8ae94224c9d7", "kbuild: add -fno-PIE", "v4.9"),
-        symptom="gcc with --enable-default-pie (Debian's since 6): code model kernel does not support PIC mode",
-        tried=False,
     ),
+    # gcc 7: undefined reference to `____ilog2_NaN'; with objtool: ignoring attribute 'noreturn' because it conflicts
+    # with attribute 'const' [-Werror=attributes]. Cured by 474c90156c8d ("give up on gcc ilog2() constant
+    # optimizations") (in v4.11).
     Quirk(
         name="ilog2-nan",
-        signs=(),
         edits=tuple(
             Edit(file, old, new)
             for file in ("include/linux/log2.h", "tools/include/linux/log2.h")
@@ -158,12 +145,9 @@ _COMPILER = (
                 ("\t\t____ilog2_NaN()\t\t\t\\\n", "\t\t0\t\\\n"),
             )
         ),
-        cure=Cure("474c90156c8d", "give up on gcc ilog2() constant optimizations", "v4.11"),
-        symptom=(
-            "gcc 7: undefined reference to `____ilog2_NaN'; with objtool: ignoring attribute 'noreturn' because it"
-            " conflicts with attribute 'const' [-Werror=attributes]"
-        ),
     ),
+    # gcc 10 with CONFIG_STACKPROTECTOR: panic, stack-protector: Kernel stack is corrupted in: start_secondary. Cured by
+    # a9a3ed1eff36 ("x86: Fix early boot crash on gcc-10, third try") (in v5.7).
     Quirk(
         name="start-secondary-canary",
         signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
@@ -175,12 +159,9 @@ _COMPILER = (
                 "\tcpu_startup_entry(CPUHP_AP_ONLINE_IDLE);\n\tmb();\n}",
             ),
         ),
-        cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
-        symptom=(
-            "gcc 10 with CONFIG_STACKPROTECTOR: panic, stack-protector: Kernel stack is corrupted in: start_secondary"
-        ),
     ),
-    # Which function ends in a jump is the compiler's choice: v4.19 built by gcc 12 boots without this quirk.
+    # The same in start_kernel. Not tried: which function ends in a jump is the compiler's choice, and v4.19 built by
+    # gcc 12 boots without this quirk.
     Quirk(
         name="start-kernel-canary",
         signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
@@ -189,10 +170,8 @@ _COMPILER = (
                 "init/main.c", "we're now alive */\n\trest_init();\n}", "we're now alive */\n\trest_init();\n\tmb();\n}"
             ),
         ),
-        cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
-        symptom="the same in start_kernel",
-        tried=False,
     ),
+    # The same in start_kernel, since v4.20. Not tried.
     Quirk(
         name="start-kernel-canary-arch",
         signs=(Sign("include/linux/compiler.h", lacks="prevent_tail_call_optimization"),),
@@ -203,25 +182,22 @@ _COMPILER = (
                 "we're now alive */\n\tarch_call_rest_init();\n\tmb();\n}",
             ),
         ),
-        cure=Cure("a9a3ed1eff36", "x86: Fix early boot crash on gcc-10, third try", "v5.7"),
-        symptom="the same in start_kernel, since v4.20",
-        tried=False,
     ),
+    # gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'. Not tried. Cured by df6d4f9db79c
+    # ("x86/boot/compressed: Don't declare __force_order in kaslr_64.c") (in v5.6).
     Quirk(
         name="force-order-pagetable",
         signs=(Sign("arch/x86/boot/compressed/pgtable_64.c", has="\nunsigned long __force_order;"),),
         edits=(Edit("arch/x86/boot/compressed/pagetable.c", "\nunsigned long __force_order;\n", "\n"),),
-        cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
-        symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
-        tried=False,
     ),
+    # The same in trees that declare it in another file. Tried.
     Quirk(
         name="force-order-kaslr",
         signs=(Sign("arch/x86/boot/compressed/pgtable_64.c", has="\nunsigned long __force_order;"),),
         edits=(Edit("arch/x86/boot/compressed/kaslr_64.c", "\nunsigned long __force_order;\n", "\n"),),
-        cure=Cure("df6d4f9db79c", "x86/boot/compressed: Don't declare __force_order in kaslr_64.c", "v5.6"),
-        symptom="gcc 10 with CONFIG_RANDOMIZE_BASE: multiple definition of `__force_order'",
     ),
+    # gcc 9 with -fcf-protection by default (Ubuntu's): not compatible with -mindirect-branch. Not tried. Cured by
+    # 29be86d7f9cb ("kbuild: add -fcf-protection=none when using retpoline flags") (in v5.3).
     Quirk(
         name="cf-protection",
         signs=(Sign("Makefile", lacks="-fcf-protection"), Sign("arch/x86/Makefile", lacks="-fcf-protection")),
@@ -232,10 +208,9 @@ _COMPILER = (
                 "KBUILD_CFLAGS += $(RETPOLINE_CFLAGS) $(call cc-option,-fcf-protection=none)",
             ),
         ),
-        cure=Cure("29be86d7f9cb", "kbuild: add -fcf-protection=none when using retpoline flags", "v5.3"),
-        symptom="gcc 9 with -fcf-protection by default (Ubuntu's): not compatible with -mindirect-branch",
-        tried=False,
     ),
+    # gcc 15, whose default is C23: cannot use keyword 'false' as enumeration constant, in arch/x86/boot (tried with gcc
+    # 14 -std=gnu23). Cured by ee2ab467bddf ("x86/boot: Use '-std=gnu11' to fix build with GCC 15") (in v6.14).
     Quirk(
         name="boot-gnu11",
         signs=(Sign("arch/x86/Makefile", lacks="-std=gnu11"),),
@@ -251,25 +226,18 @@ _COMPILER = (
                 "\nKBUILD_CFLAGS := -std=gnu11 -m$(BITS) ",
             ),
         ),
-        cure=Cure("ee2ab467bddf", "x86/boot: Use '-std=gnu11' to fix build with GCC 15", "v6.14"),
-        symptom=(
-            "gcc 15, whose default is C23: cannot use keyword 'false' as enumeration constant, in arch/x86/boot"
-            " (tried with gcc 14 -std=gnu23)"
-        ),
     ),
-)
-
-_BINUTILS = (
+    # The linker and other binutils
+    # binutils 2.31 made 4 KiB the default maximum page size of x86_64: the load segments are no longer 2 MiB-aligned
+    # and the kernel dies in early boot, before it can print. Cured by e3d03598e8ae ("x86/build/64: Force the linker to
+    # use 2MB page size") (in v4.16).
     Quirk(
         name="max-page-size",
         signs=(Sign("arch/x86/Makefile", lacks="max-page-size"),),
         variables=(("LD", "ld -z max-page-size=0x200000"),),
-        cure=Cure("e3d03598e8ae", "x86/build/64: Force the linker to use 2MB page size", "v4.16"),
-        symptom=(
-            "binutils 2.31 made 4 KiB the default maximum page size of x86_64: the load segments are no longer"
-            " 2 MiB-aligned and the kernel dies in early boot, before it can print"
-        ),
     ),
+    # binutils 2.31: Unsupported relocation type: R_X86_64_PLT32 (4) with CONFIG_RANDOMIZE_BASE, and no module can be
+    # loaded. Cured by b21ebf2fb4cd ("x86: Treat R_X86_64_PLT32 as R_X86_64_PC32") (in v4.16).
     Quirk(
         name="plt32",
         signs=(Sign("arch/x86/tools/relocs.c", lacks="case R_X86_64_PLT32:"),),
@@ -277,22 +245,16 @@ _BINUTILS = (
             Edit(file, "case R_X86_64_PC32:", "case R_X86_64_PC32:\n\tcase R_X86_64_PLT32:")
             for file in ("arch/x86/tools/relocs.c", "arch/x86/kernel/module.c", "arch/x86/kernel/machine_kexec_64.c")
         ),
-        cure=Cure("b21ebf2fb4cd", "x86: Treat R_X86_64_PLT32 as R_X86_64_PC32", "v4.16"),
-        symptom=(
-            "binutils 2.31: Unsupported relocation type: R_X86_64_PLT32 (4) with CONFIG_RANDOMIZE_BASE,"
-            " and no module can be loaded"
-        ),
     ),
+    # binutils 2.36 leaves out unused section symbols: thunk_64.o: warning: objtool: missing symbol table. Cured by
+    # 1d489151e9f9 ("objtool: Don't fail on missing symbol table") (in v5.11).
     Quirk(
         name="objtool-no-symbols",
-        signs=(),
         edits=(Edit("tools/objtool/elf.c", 'WARN("missing symbol table");\n\t\treturn -1;', "return 0;"),),
-        cure=Cure("1d489151e9f9", "objtool: Don't fail on missing symbol table", "v5.11"),
-        symptom="binutils 2.36 leaves out unused section symbols: thunk_64.o: warning: objtool: missing symbol table",
     ),
-)
-
-_MAKE = (
+    # make
+    # make 4.3: each command with a # in it counts as changed, so that every build compiles all. Cured by 9564a8cf422d
+    # ("Kbuild: fix # escaping in .cmd files for future Make") (in v4.17).
     Quirk(
         name="make-number-sign",
         signs=(Sign("scripts/Kbuild.include", lacks="pound"),),
@@ -303,12 +265,12 @@ _MAKE = (
                 "pound := \\#\nmake-cmd = $(call escsq,$(subst $(pound),$$(pound),$(subst $$,$$$$,$(cmd_$(1)))))",
             ),
         ),
-        cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
-        symptom="make 4.3: each command with a # in it counts as changed, so that every build compiles all",
     ),
+    # Any make: two commands of one target take turns, arch/x86/boot/compressed/vmlinux is linked at every other build,
+    # and its .cmd file never tells the same as the last time. Cured by 92a4728608a8 ("x86/boot: Fix if_changed build
+    # flip/flop bug") (in v4.18).
     Quirk(
         name="boot-link-flip",
-        signs=(),
         edits=(
             Edit(
                 "arch/x86/boot/compressed/Makefile",
@@ -318,12 +280,9 @@ _MAKE = (
                 "$(obj)/vmlinux: $(vmlinux-objs-y) FORCE\n\t$(call if_changed,check-and-link-vmlinux)\n",
             ),
         ),
-        cure=Cure("92a4728608a8", "x86/boot: Fix if_changed build flip/flop bug", "v4.18"),
-        symptom=(
-            "any make: two commands of one target take turns, arch/x86/boot/compressed/vmlinux is linked at every"
-            " other build, and its .cmd file never tells the same as the last time"
-        ),
     ),
+    # make 4.3 with objtool: .fixdep.o.cmd:1: *** missing separator.  Stop. Cured by 9feeb638cde0 ("tools build: fix #
+    # escaping in .cmd files for future Make") (in v4.18).
     Quirk(
         name="make-number-sign-tools",
         signs=(Sign("tools/build/Build.include", lacks="pound"),),
@@ -336,33 +295,27 @@ _MAKE = (
             Edit("tools/build/Build.include", r"printf '\# cannot", "printf '$(pound) cannot"),
             Edit("tools/build/Build.include", r"printf '\# using", "printf '$(pound) using"),
         ),
-        cure=Cure("9feeb638cde0", "tools build: fix # escaping in .cmd files for future Make", "v4.18"),
-        symptom="make 4.3 with objtool: .fixdep.o.cmd:1: *** missing separator.  Stop.",
     ),
+    # make 4.3: orc_dump.c: error: 'elf_getshnum' is deprecated [-Werror=deprecated-declarations]. Cured by 9564a8cf422d
+    # ("Kbuild: fix # escaping in .cmd files for future Make") (in v4.17).
     Quirk(
         name="objtool-libelf-probe",
-        signs=(),
         edits=(Edit("tools/objtool/Makefile", r"echo '\#include <libelf.h>'", r"printf '\043include <libelf.h>\n'"),),
-        cure=Cure("9564a8cf422d", "Kbuild: fix # escaping in .cmd files for future Make", "v4.17"),
-        symptom="make 4.3: orc_dump.c: error: 'elf_getshnum' is deprecated [-Werror=deprecated-declarations]",
     ),
-)
-
-_HOST_PROGRAMS = (
+    # Programs of the host that the build compiles and runs
+    # gcc 10 as the host's compiler, with CONFIG_OF: multiple definition of `yylloc'. Cured by e33a814e772c
+    # ("scripts/dtc: Remove redundant YYLOC global declaration") (in v5.6).
     Quirk(
         name="dtc-yylloc",
-        signs=(),
         edits=(Edit("scripts/dtc/dtc-lexer.l", "\nYYLTYPE yylloc;\n", "\nextern YYLTYPE yylloc;\n"),),
-        cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
-        symptom="gcc 10 as the host's compiler, with CONFIG_OF: multiple definition of `yylloc'",
     ),
+    # The same in trees that carry what flex made (up to v4.16).
     Quirk(
         name="dtc-yylloc-shipped",
-        signs=(),
         edits=(Edit("scripts/dtc/dtc-lexer.lex.c_shipped", "\nYYLTYPE yylloc;\n", "\nextern YYLTYPE yylloc;\n"),),
-        cure=Cure("e33a814e772c", "scripts/dtc: Remove redundant YYLOC global declaration", "v5.6"),
-        symptom="the same in trees that carry what flex made (up to v4.16)",
     ),
+    # A newer glibc, with CONFIG_SECURITY_SELINUX: New address family defined, please update secclass_map. Cured by
+    # dfbd199a7cfe ("selinux: use kernel linux/socket.h for genheaders and mdp") (in v5.2).
     Quirk(
         name="selinux-families",
         signs=(Sign("security/selinux/include/classmap.h", has="#if PF_MAX >", lacks="linux/socket.h"),),
@@ -370,12 +323,11 @@ _HOST_PROGRAMS = (
             Edit(file, "#include <sys/socket.h>\n", "")
             for file in ("scripts/selinux/genheaders/genheaders.c", "scripts/selinux/mdp/mdp.c")
         ),
-        cure=Cure("dfbd199a7cfe", "selinux: use kernel linux/socket.h for genheaders and mdp", "v5.2"),
-        symptom="a newer glibc, with CONFIG_SECURITY_SELINUX: New address family defined, please update secclass_map",
     ),
+    # gcc 8 with objtool: pager.c: error: passing argument 2 to restrict-qualified parameter. Cured by ad343a98e74e
+    # ("tools/lib/subcmd/pager.c: do not alias select() params") (in v4.16).
     Quirk(
         name="libsubcmd-select",
-        signs=(),
         edits=(
             Edit(
                 "tools/lib/subcmd/pager.c",
@@ -384,9 +336,9 @@ _HOST_PROGRAMS = (
                 "\tselect(1, &in, NULL, &exception, NULL);",
             ),
         ),
-        cure=Cure("ad343a98e74e", "tools/lib/subcmd/pager.c: do not alias select() params", "v4.16"),
-        symptom="gcc 8 with objtool: pager.c: error: passing argument 2 to restrict-qualified parameter",
     ),
+    # glibc 2.38 with objtool: error: redundant redeclaration of 'strlcpy' [-Werror=redundant-decls]. Cured by
+    # 6c4798d3f08b ("tools lib: Fix builds when glibc contains strlcpy()") (in v5.6).
     Quirk(
         name="tools-strlcpy",
         signs=(Sign("tools/include/linux/string.h", lacks="-Wredundant-decls"),),
@@ -398,12 +350,11 @@ _HOST_PROGRAMS = (
                 "extern size_t strlcpy(char *dest, const char *src, size_t size);\n",
             ),
         ),
-        cure=Cure("6c4798d3f08b", "tools lib: Fix builds when glibc contains strlcpy()", "v5.6"),
-        symptom="glibc 2.38 with objtool: error: redundant redeclaration of 'strlcpy' [-Werror=redundant-decls]",
     ),
+    # gcc 12 with objtool: pointer may be used after 'realloc' [-Werror=use-after-free]. Cured by 52a9dab6d892
+    # ("libsubcmd: Fix use-after-free for realloc(..., 0)") (in v5.17).
     Quirk(
         name="libsubcmd-realloc",
-        signs=(),
         edits=(
             Edit(
                 "tools/lib/subcmd/subcmd-util.h",
@@ -413,9 +364,5 @@ _HOST_PROGRAMS = (
                 '\tif (!ret)\n\t\tdie("Out of memory, realloc failed");\n',
             ),
         ),
-        cure=Cure("52a9dab6d892", "libsubcmd: Fix use-after-free for realloc(..., 0)", "v5.17"),
-        symptom="gcc 12 with objtool: pointer may be used after 'realloc' [-Werror=use-after-free]",
     ),
 )
-
-QUIRKS = _COMPILER + _BINUTILS + _MAKE + _HOST_PROGRAMS

@@ -11,7 +11,7 @@ from bisector.core import resources
 from bisector.core.trial import KernelFault
 from bisector.host import process
 from bisector.kernel import kconfig, toolchain
-from bisector.kernel.quirks import QUIRKS, Edit, Quirk
+from bisector.kernel.quirks import Edit, Quirk
 from tests.kernel.bench import SETTINGS, Bench, ccache_in
 from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops
 
@@ -167,7 +167,7 @@ def test_an_edited_header_is_compiled_once(bench: Bench, monkeypatch: pytest.Mon
     header = bench.source / "include/linux/kernel.h"
     plain = header.read_text()
     edit = Edit("include/linux/kernel.h", "#define _LINUX_KERNEL_H", "#define _LINUX_KERNEL_H\n#define EDITED")
-    quirk = Quirk("some", (), QUIRKS[0].cure, "", edits=(edit,))
+    quirk = Quirk("some", edits=(edit,))
     assert quirk.applies(bench.source)
     monkeypatch.setattr("bisector.kernel.build.QUIRKS", (quirk,))
     assert bench.build().quirks == ("some",)
