@@ -56,10 +56,10 @@ def check_range(repository: Repository, wanted: Range) -> int:
             f"the ends are swapped: {new.short}, given as the new one, is an ancestor of {old.short}",
             f"bisector start {new.short} {old.short}",
         )
-    # Commits before one that lacks its parents would never be tried.
-    boundary = repository.shallow_boundary()
-    if boundary and boundary.intersection(repository.ask("rev-list", wanted.new.sha, f"^{wanted.old.sha}").lines):
-        raise _too_shallow(wanted)
+    if repository.shallow:  # commits before one that lacks its parents would never be tried
+        boundary = (repository.common_dir / "shallow").read_text(encoding="ascii").split()
+        if not set(boundary).isdisjoint(repository.ask("rev-list", new.sha, f"^{old.sha}").lines):
+            raise _too_shallow(wanted)
     # The commits exist, so git can only refuse the path limit here (pathspec magic, a path outside).
     answer = repository.ask("rev-list", *wanted.whole, ok=None if wanted.paths else (0,))
     limit = " ".join(wanted.paths)

@@ -14,12 +14,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import join, normpath
-from typing import BinaryIO, Self
+from typing import Self
 
 from bisector.core.deadline import DeadlineExpired
 from bisector.core.errors import Finding, Grade, InfraError, UserError
@@ -178,7 +177,7 @@ class GitRunner:
         at: Path,
         where: Sequence[str] = (),
         ok: tuple[int, ...] | None = (0,),
-        stdin: str | bytes | Path = "",
+        stdin: str | bytes = "",
         deadline_s: float = DEADLINE_S,
         umask: int = -1,
         index: Path | None = None,
@@ -186,9 +185,9 @@ class GitRunner:
     ) -> GitAnswer:
         """Run ``git words`` in directory ``at`` with git's own options ``where``, such as ``--git-dir``.
 
-        ``stdin`` is text, or a file to read; ``index`` a file to use instead of the index (git(1), "GIT_INDEX_FILE");
-        ``into`` a file that is overwritten with git's output; ``umask`` -1 is this process's. Raises
-        :class:`InfraError` for an exit status not in ``ok`` (None accepts any), and if git is late (``deadline_s``).
+        ``index`` is a file to use instead of the index (git(1), "GIT_INDEX_FILE"), ``into`` a file that is overwritten
+        with git's output; ``umask`` -1 is this process's. Raises :class:`InfraError` for an exit status not in ``ok``
+        (None accepts any), and if git is late (``deadline_s``).
         """
         fetches = words[0] in _OF_REMOTES
         if words[0] in _OF_FILES:
@@ -201,7 +200,9 @@ class GitRunner:
         command += [word for entry in _CONFIGURATION for word in ("-c", entry)]
         command += words
         environment = self._environment if fetches else {**self._environment, **_NOTHING_FETCHED}
-        with _given(stdin) as file:
+        with tempfile.TemporaryFile() as file:
+            file.write(stdin.encode() if isinstance(stdin, str) else stdin)
+            file.seek(0)
             # GitPython's kill_after_timeout is not used: its timer outlives an exception such as Ctrl-C and holds the
             # interpreter until it fires. Nor is its cwd: if that directory is gone, it falls back to the person's
             # current one; hence -C. A session of its own, so that Ctrl-C reaches this process alone.
@@ -278,18 +279,6 @@ def _shield(index: Path | None) -> tuple[str, ...]:
     )
     given = () if index is None else (f"GIT_INDEX_FILE={index}",)
     return ("env", *unset, *given) if unset or given else ()
-
-
-@contextmanager
-def _given(stdin: str | bytes | Path) -> Iterator[BinaryIO]:
-    if isinstance(stdin, Path):
-        with stdin.open("rb") as file:
-            yield file
-    else:
-        with tempfile.TemporaryFile() as file:
-            file.write(stdin.encode() if isinstance(stdin, str) else stdin)
-            file.seek(0)
-            yield file
 
 
 # The repository
@@ -433,12 +422,6 @@ class Repository:
                 f"{commit.short} is not a kernel tree: it has no {', '.join(missing)}",
                 "run inside a clone of the Linux source, or give one with --repo",
             )
-
-    def shallow_boundary(self) -> frozenset[str]:
-        """The commits whose parents a shallow clone lacks."""
-        if not self.shallow:
-            return frozenset()
-        return frozenset((self.common_dir / "shallow").read_text(encoding="ascii").split())
 
     @property
     def partial(self) -> bool:

@@ -39,14 +39,8 @@ _OF_CONTENT = frozenset(("binary", "crlf", "eol", "filter", "ident", "merge", "t
 # A pattern, which may be quoted as in C, or the name of a macro; then the attributes.
 _LINE = re.compile(r'\s*(?!#)(?:"(?:[^"\\]|\\.)*"|\S+)\s+(?P<attributes>.*)')
 _DRIVER_SETTINGS = (("smudge", ""), ("clean", ""), ("process", ""), ("required", "false"))
-# The question to git for :func:`_without_filters`, asked in a checkout; git exits with 1 if there is no such setting.
-_SETTINGS = (
-    "config",
-    "--name-only",
-    "-z",
-    "--get-regexp",
-    r"^(filter\..*\.(smudge|clean|process|required)|attr\.tree)$",
-)
+# The settings that :func:`_without_filters` is about.
+_SETTINGS = r"^(filter\..*\.(smudge|clean|process|required)|attr\.tree)$"
 
 
 class WorktreePurpose(StrEnum):
@@ -259,8 +253,8 @@ class SourceTree:
         return added.path
 
     def _check_out(self, worktree: Worktree, commit: Commit, deadline_s: float) -> GitAnswer:
-        settings = worktree.git(*_SETTINGS)
-        if settings.status not in (0, 1):  # a damaged worktree gives no answer
+        settings = worktree.git("config", "--name-only", "-z", "--get-regexp", _SETTINGS)
+        if settings.status not in (0, 1):  # 1: there is none; a damaged worktree gives no answer
             return settings
         words = ("checkout", "--quiet", "--force", "--detach", commit.sha, "--")
         answer = worktree.git(*words, options=_without_filters(settings.stdout), deadline_s=deadline_s)
@@ -324,9 +318,9 @@ def _without_filters(settings: str) -> tuple[str, ...]:
     """The options with which git runs no filter of a person's configuration (git-config(1), "filter").
 
     A tree may name a filter, and git-lfs, for example, is configured for all of a person's repositories: whether its
-    program is installed must not decide what is built, and such a program is no part of a build. ``settings`` is git's
-    answer to :data:`_SETTINGS` in the checkout itself, since a configuration may include another one for some git
-    directories only ("includeIf"). Raises :class:`UserError` if no option can turn a setting off.
+    program is installed must not decide what is built, and such a program is no part of a build. ``settings`` are the
+    names that git lists in the checkout itself, since a configuration may include another one for some git directories
+    only ("includeIf"). Raises :class:`UserError` if no option can turn a setting off.
     """
     keys = [key for key in settings.split("\0") if key]
     # In -c, git takes everything before the first "=" for the name.

@@ -277,12 +277,12 @@ def _made_of(command_file: Path, build: Path, source: Path) -> str:
 
     Generated files are left out: they follow from vmlinux, from other targets here, or from the version.
     """
-    recipe = sources.recipe(command_file)
-    command = toolchain.without_ccache(recipe.command)
+    command, files = sources.recipe(command_file)
+    command = toolchain.without_ccache(command)
     told = command.replace(str(source), "").replace(str(build), "")
     digest = hashlib.sha256(told.encode(errors="surrogateescape"))
     words = [word for word in command.split() if word.startswith("/")]
-    paths = {Path(os.path.normpath(build / file)) for file in (*recipe.files, *words)}
+    paths = {Path(os.path.normpath(build / file)) for file in (*files, *words)}
     for path in sorted(path for path in paths if path.is_relative_to(source)):
         if (found := sources.content(source, path)) is not None:
             digest.update(f"\n{path.relative_to(source)}\n".encode() + found)
@@ -418,13 +418,13 @@ def as_measured(measured: Kernel | None, built: Kernel) -> Kernel:
     """
     if measured is not None and built.content_sha256 != measured.content_sha256:
         raise UserError(
-            f"the measured kernel is no longer cached, and a rebuild differs: {'; '.join(_changes(measured, built))}",
+            f"the measured kernel is no longer cached, and a rebuild differs: {_changes(measured, built)}",
             "bring that back, or begin anew: `bisector report` ends with the command",
         )
     return built
 
 
-def _changes(measured: Kernel, built: Kernel) -> Iterator[str]:
+def _changes(measured: Kernel, built: Kernel) -> str:
     told = [
         ("its compiler and linker", measured.toolchain, built.toolchain),
         ("its quirks", *(", ".join(kernel.quirks) or "none" for kernel in (measured, built))),
@@ -433,13 +433,11 @@ def _changes(measured: Kernel, built: Kernel) -> Iterator[str]:
     with suppress(OSError):
         told += kconfig.differences(*(kconfig.read_effective(one.config) for one in (measured, built)))
     found = [f"{what} changed from {old} to {new}" for what, old, new in told if old != new]
-    yield from found[:_MOST_NAMED]
-    if found[_MOST_NAMED:]:
-        yield "and more"
-    if not found and measured.family != built.family:
-        yield "this bisector builds kernels, or tells them apart, in another way"
-    elif not found:
-        yield "though of the same sources, configuration, compiler and quirks, so another tool of the build has changed"
+    if found:
+        return "; ".join([*found[:_MOST_NAMED], *(("and more",) if found[_MOST_NAMED:] else ())])
+    if measured.family != built.family:
+        return "this bisector builds kernels, or tells them apart, in another way"
+    return "though of the same sources, configuration, compiler and quirks, so another tool of the build has changed"
 
 
 # For a kernel that was built elsewhere (Documentation/arch/x86/boot.rst, "The Real-Mode Kernel Header").

@@ -109,14 +109,6 @@ def text(source: Path, file: str | Path) -> str | None:
     return None if data is None else data.decode(errors="surrogateescape")
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How a target was made: its command, and the files that were read, as the compiler named them."""
-
-    command: str
-    files: tuple[str, ...]
-
-
 def command_files(directory: Path) -> Iterator[Path]:
     """Every ``.TARGET.cmd`` at and below a directory of a build, in no particular order; raises ``OSError``."""
     for place, directories, names in os.walk(directory):
@@ -130,11 +122,11 @@ def target_of(command_file: Path) -> Path:
     return command_file.with_name(command_file.name[1 : -len(".cmd")])
 
 
-def recipe(command_file: Path) -> Recipe:
-    """Parse a ``.cmd`` file; raises ``OSError``."""
+def recipe(command_file: Path) -> tuple[str, tuple[str, ...]]:
+    """A target's command, and the files that were read, as the compiler named them; raises ``OSError``."""
     lines = whole(command_file, _LONGEST_BYTES).split(b"\n")
     commands = (line.partition(_IS)[2] for line in lines if line.startswith(_COMMANDS))
-    return Recipe(os.fsdecode(next(commands, b"")), tuple(_files(lines)))
+    return os.fsdecode(next(commands, b"")), tuple(_files(lines))
 
 
 @dataclass(frozen=True)

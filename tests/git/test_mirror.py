@@ -167,7 +167,7 @@ def test_a_commit_that_lacks_anything_is_not_whole(make: Make, mirror: Mirror, s
     loose = mirror.path.with_name("all.pack")
     pack.rename(loose)
     pack.with_suffix(".idx").unlink()
-    mirror.git("unpack-objects", "-q", at=mirror.path, where=(f"--git-dir={mirror.path}",), stdin=loose)
+    mirror.git("unpack-objects", "-q", at=mirror.path, where=(f"--git-dir={mirror.path}",), stdin=loose.read_bytes())
     assert mirror.has(names["c1"])
     (mirror.path / "objects" / sha[:2] / sha[2:]).unlink()
     assert not mirror.has(names["c1"])
