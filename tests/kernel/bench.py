@@ -1,14 +1,17 @@
 """A stand-in tree, and the real code that builds it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from bisector.config import KernelSettings
 from bisector.core.subject import Kernel
 from bisector.core.trial import KernelFault
+from bisector.host import process
 from bisector.kernel import toolchain
 from bisector.kernel.build import KernelBuilder, TreeChanges
 from bisector.kernel.builddir import BuildPlaces
@@ -23,6 +26,7 @@ class Bench:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.path.mkdir(exist_ok=True)
         self.path.chmod(0o755)  # compilers are put here, and root's make is another user's
         self.settings = SETTINGS
         self.builds = 0
@@ -57,6 +61,11 @@ def ccache_in(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have ccache keep everything there: the cache of the sandbox, and that of builds without one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
     monkeypatch.setenv("CCACHE_DIR", str(toolchain.sandboxed_ccache()))
+
+
+def ccache_hits(environment: Mapping[str, str] = MappingProxyType({})) -> int:
+    statistics = process.run(["ccache", "--print-stats"], deadline_s=10, env=environment).stdout
+    return sum(int(n) for n in re.findall(r"^(?:direct|preprocessed)_cache_hit\s+(\d+)", statistics, re.MULTILINE))
 
 
 def recalled(bench: Bench, tree: str) -> KernelFault | None:

@@ -1,24 +1,20 @@
 """Builds that fail: what is the kernel's fault, what is the host's, and what is seen twice before it is believed."""
 
 import os
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Kernel, RebuildCheck
 from bisector.core.trial import FaultKind, KernelFault, Stage
-from bisector.host import process
 from bisector.host.files import discard
 from bisector.kernel import builddir, toolchain
 from bisector.kernel.build import KernelBuilder, TreeChanges
 from bisector.kernel.builddir import Make
 from bisector.kernel.product import Product
-from tests.kernel.bench import SETTINGS, Bench, ccache_in, compiler_that, recalled, slow_compiler
+from tests.kernel.bench import SETTINGS, Bench, ccache_hits, ccache_in, compiler_that, recalled, slow_compiler
 from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops, spoil
 
 
@@ -61,7 +57,6 @@ def test_a_ccache_that_cannot_write_is_never_the_kernels_fault(tmp_path: Path, m
     ccache_in(tmp_path / "home", monkeypatch)
     toolchain.sandboxed_ccache().mkdir(parents=True)
     (toolchain.sandboxed_ccache() / "tmp").write_text("no directory")
-    (tmp_path / "run").mkdir()
     bench = Bench(tmp_path / "run")
     with pytest.raises(InfraError, match=r"^ccache: error: ") as caught:
         bench.build("tree")
@@ -175,7 +170,6 @@ def test_a_build_directory_that_cannot_be_made_is_the_hosts_fault(bench: Bench) 
 
 
 def test_a_path_that_kbuild_cannot_take_is_said_before_make(tmp_path: Path) -> None:
-    (tmp_path / "with space").mkdir()
     with pytest.raises(UserError, match="space or colon"):
         Bench(tmp_path / "with space").build()
 
@@ -185,7 +179,6 @@ def test_what_was_forged_where_objects_are_kept_does_not_come_of_its_sources_fro
 ) -> None:
     """make believes an object that is newer than its source, whoever put it there."""
     ccache_in(tmp_path, monkeypatch)
-    (tmp_path / "run").mkdir()
     bench = Bench(tmp_path / "run")
     own = bench.source / "fs/dcache.c"
     text, honest = own.read_text(), bench.build()
@@ -198,10 +191,10 @@ def test_what_was_forged_where_objects_are_kept_does_not_come_of_its_sources_fro
     # One that is not as measured is built from an empty directory before that is believed.
     for kernel, builds in ((honest, 1), (forged, 2)):
         bench.builds += 1
-        before = _ccache_hits()
+        before = ccache_hits()
         assert bench.builder.check_by_rebuild(kernel, bench.places) == RebuildCheck((honest.content_sha256,) * builds)
         assert len(bench.made()) == 6
-        assert _ccache_hits() == before
+        assert ccache_hits() == before
     # That is kept for a kernel that came of it, as long as this is kept itself.
     assert bench.builder.recorded_rebuild_check(honest) == RebuildCheck((honest.content_sha256,), earlier=True)
     assert bench.builder.recorded_rebuild_check(forged) is None
@@ -234,7 +227,6 @@ def test_what_a_check_compiled_is_believed_by_the_next_run_s_check_until_it_is_n
     of_checks = {"CCACHE_DIR": str(toolchain.ccache_of_checks())}
 
     def run(name: str) -> tuple[Kernel, RebuildCheck]:
-        (tmp_path / name).mkdir()
         bench = Bench(tmp_path / name)
         bench.settings = replace(bench.settings, compilers=(str(odd),))
         source = bench.source / "fs/dcache.c"
@@ -245,11 +237,11 @@ def test_what_a_check_compiled_is_believed_by_the_next_run_s_check_until_it_is_n
 
     first, check = run("first")
     assert check == RebuildCheck((first.content_sha256,))
-    assert (_ccache_hits(), _ccache_hits(of_checks)) == (0, 0)
+    assert (ccache_hits(), ccache_hits(of_checks)) == (0, 0)
     second, again = run("second")
     assert (second.content_sha256, again) == (first.content_sha256, check)
-    hits = _ccache_hits()
-    assert _ccache_hits(of_checks) == hits > 0
+    hits = ccache_hits()
+    assert ccache_hits(of_checks) == hits > 0
     once.touch()
     discard(toolchain.sandboxed_ccache())
     odd_one, check = run("third")
@@ -263,7 +255,6 @@ def test_a_check_that_does_not_build_compiles_everything_before_that_is_believed
 ) -> None:
     """Else what is wrong with the objects of earlier checks would stop each search from now on."""
     ccache_in(tmp_path, monkeypatch)
-    (tmp_path / "run").mkdir()
     bench = Bench(tmp_path / "run")
     kernel, once, made = bench.build(), KernelBuilder._made_once, list[str]()
 
@@ -276,8 +267,3 @@ def test_a_check_that_does_not_build_compiles_everything_before_that_is_believed
     monkeypatch.setattr(KernelBuilder, "_made_once", fails_first)
     assert bench.builder.check_by_rebuild(kernel, bench.places) == RebuildCheck((kernel.content_sha256,))
     assert made == ["", "1"]
-
-
-def _ccache_hits(environment: Mapping[str, str] = MappingProxyType({})) -> int:
-    statistics = process.run(["ccache", "--print-stats"], deadline_s=10, env=environment).stdout
-    return sum(int(n) for n in re.findall(r"^(?:direct|preprocessed)_cache_hit\s+(\d+)", statistics, re.MULTILINE))

@@ -14,6 +14,8 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.kernel import quirks
 from bisector.kernel.quirks import Edit
+from tests.git import histories
+from tests.git.histories import Node, git
 
 EDIT = Edit("init/main.c", "rest_init();", "rest_init();\n\tmb();")
 OTHER = Edit("include/linux/log2.h", "#define A 1", "#define A 10")
@@ -25,32 +27,13 @@ PLAIN = {
 }
 
 
-def git(where: Path, *words: str) -> str:
-    identity = {
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_AUTHOR_EMAIL": "a@b",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@b",
-    }
-    environment = {**os.environ, **identity, "GIT_CONFIG_GLOBAL": "/dev/null"}
-    return subprocess.run(
-        ["git", *words], cwd=where, env=environment, check=True, capture_output=True, text=True
-    ).stdout
-
-
 class Tree:
     """A repository of two commits that differ in the Makefile, a worktree that bisector made, and a build directory."""
 
     def __init__(self, path: Path) -> None:
         self.top, self.run_dir, self.build = path / "linux", path / "run", path / "run/build"
-        self.top.mkdir()
-        git(self.top, "init", "--quiet", "--initial-branch=main")
-        for n in (1, 2):
-            for file, text in PLAIN.items():
-                (self.top / file).parent.mkdir(parents=True, exist_ok=True)
-                (self.top / file).write_text(text if file != "Makefile" else f"{text}# {n}\n")
-            git(self.top, "add", "--all")
-            git(self.top, "commit", "--quiet", "--message", f"commit {n}")
+        nodes = (Node("one", files=PLAIN), Node("two", ("one",), files={"Makefile": "all:\n# 2\n"}))
+        histories.build(self.top, nodes, checkout=True)
         self.repository = Repository.open(self.top)
         self.build.mkdir(parents=True)
 
@@ -95,7 +78,7 @@ def test_what_is_behind_a_link_out_of_the_tree_is_not_edited(tree: Tree, tmp_pat
     (tree.top / "init").symlink_to(home)
     (tree.top / f"{OTHER.file}.bisector-new").symlink_to(home / "profile")
     git(tree.top, "add", "--all")
-    git(tree.top, "commit", "--quiet", "--message", "links")
+    git(tree.top, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "links")
     source = tree.checkout()
     assert not EDIT.fits(source)
     with pytest.raises(InfraError, match="not there once"):
@@ -164,9 +147,9 @@ def test_a_kill_at_any_moment_leaves_nothing(tree: Tree) -> None:
         ended = subprocess.run(argv, check=False).returncode
         tree.checkout("main~1" if moment % 2 else "main")
         assert is_clean(source)
-        assert {file: (source / file).read_text() for file in ("init/main.c", "include/linux/log2.h")} == {
-            file: PLAIN[file] for file in ("init/main.c", "include/linux/log2.h")
-        }
+        assert [(source / edit.file).read_text() for edit in (EDIT, OTHER)] == [
+            PLAIN[edit.file] for edit in (EDIT, OTHER)
+        ]
     assert ended == 0
     assert moment > 6
 
@@ -177,9 +160,7 @@ def test_a_kill_at_any_moment_leaves_nothing(tree: Tree) -> None:
         pytest.param(lambda tree, source: None, True, id="the same edit"),
         pytest.param(lambda tree, source: tree.apply(source, EDIT), False, id="a build without it"),
         pytest.param(
-            lambda tree, source: tree.apply(source, Edit(OTHER.file, "A 1", "A 200")),
-            False,
-            id="another edit of the file",
+            lambda tree, source: tree.apply(source, Edit(OTHER.file, "A 1", "A 200")), False, id="another edit"
         ),
         pytest.param(lambda tree, source: (tree.build / "edits.json").unlink(), False, id="another directory"),
         pytest.param(lambda tree, source: (tree.build / "edits.json").write_text("[1"), False, id="a damaged memory"),

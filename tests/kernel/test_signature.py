@@ -45,13 +45,9 @@ def linked(directory: Path, name: str, text: str = BANNER + CODE, release: str =
     return image
 
 
-def test_build_id_is_read(tmp_path: Path) -> None:
-    assert signature.build_id_of(linked(tmp_path, "one", build_id="0xabcdef01")) == "abcdef01"
-    assert signature.build_id_of(linked(tmp_path, "other", build_id="none")) == ""
-
-
-def test_the_build_id_is_not_the_content(tmp_path: Path) -> None:
-    one, other = (linked(tmp_path, f"v{n}", build_id=f"0x{n}{n}") for n in (11, 22))
+def test_the_build_id_is_read_and_is_not_the_content(tmp_path: Path) -> None:
+    one, other, none = (linked(tmp_path, f"v{id_}", build_id=id_) for id_ in ("0xabcdef01", "0x22222222", "none"))
+    assert [signature.build_id_of(image) for image in (one, other, none)] == ["abcdef01", "22222222", ""]
     assert signature.content_sha256(one) == signature.content_sha256(other)
 
 
@@ -173,7 +169,7 @@ def test_parts_are_told_apart_by_name() -> None:
     assert signature.combined({"vmlinux": "a1"}) != signature.combined({"boot": "a1"})
 
 
-HEADER = "arch/x86/boot/header.S"
+HEADER, VERSION = "arch/x86/boot/header.S", 'const char kernel_version[] = UTS_RELEASE " (bisector)";\n'
 
 
 class Build:
@@ -187,7 +183,7 @@ class Build:
         self.write("arch/x86/boot/setup.ld", "ENTRY(_start)\n")
         (self.build / "arch/x86/boot/compressed").mkdir(parents=True)
         linked(self.build, "vmlinux")
-        self.object("version", 'const char kernel_version[] = UTS_RELEASE " (bisector)";\n')
+        self.object("version", VERSION)
         self.object("compressed/piggy", "char input_data[100];\n")
         self.target("header.o", f"gcc -I{self.source}/include -c", HEADER, "include/linux/kconfig.h")
         self.generated("zoffset.h", "#define ZO_z_input_len 0x1000\n")
@@ -227,48 +223,52 @@ def changed(build: Build, before: dict[str, str]) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
-@pytest.mark.parametrize("through", ["ccache ", "sh /opt/bisector/kernel/behind-ccache.sh "])
-def test_what_keeps_objects_is_not_the_content(build: Build, through: str) -> None:
-    before = build.parts()
-    build.target("header.o", f"{through}gcc -I{build.source}/include -c", HEADER, "include/linux/kconfig.h")
-    assert changed(build, before) == set()
+def with_another_version(build: Build) -> None:
+    build.release = RC2
+    linked(build.build, "vmlinux", release=build.release)
+    build.object("version", VERSION)
 
 
-def test_the_payload_and_its_place_are_not_the_content(build: Build) -> None:
-    before = build.parts()
+def with_another_payload(build: Build) -> None:
     build.generated("zoffset.h", "#define ZO_z_input_len 0x1001\n")
     build.object("compressed/piggy", "char input_data[101];\n")
-    assert changed(build, before) == set()
 
 
-def test_the_version_of_the_boot_code_is_not_the_content(build: Build) -> None:
-    before = build.parts()
-    build.release = "4.11.0-rc2"
-    linked(build.build, "vmlinux", release=build.release)
-    build.object("version", 'const char kernel_version[] = UTS_RELEASE " (bisector)";\n')
-    assert changed(build, before) == set()
+def made_through(prefix: str) -> Callable[[Build], None]:
+    command = f"{prefix}gcc -I{{0.source}}/include -c"
+    return lambda build: build.target("header.o", command.format(build), HEADER, "include/linux/kconfig.h")
+
+
+def with_a_text_in(file: str) -> Callable[[Build], None]:
+    return lambda build: build.write(file, "another text\n")
 
 
 @pytest.mark.parametrize(
-    ("file", "part"),
-    [(HEADER, "header.o"), ("include/linux/kconfig.h", "header.o"), ("arch/x86/boot/setup.ld", "setup.elf")],
+    ("change", "parts"),
+    [
+        pytest.param(made_through("ccache "), (), id="ccache"),
+        pytest.param(made_through("sh /opt/bisector/kernel/behind-ccache.sh "), (), id="behind ccache"),
+        pytest.param(with_another_payload, (), id="the payload and its place"),
+        pytest.param(with_another_version, (), id="the version"),
+        pytest.param(with_a_text_in(HEADER), ("header.o",), id="a source"),
+        pytest.param(with_a_text_in("include/linux/kconfig.h"), ("header.o",), id="a header"),
+        pytest.param(with_a_text_in("arch/x86/boot/setup.ld"), ("setup.elf",), id="a script of the linker"),
+        pytest.param(
+            lambda build: build.target("setup.elf", f"ld -z noexecstack -T {build.source}/arch/x86/boot/setup.ld"),
+            ("setup.elf",),
+            id="a command",
+        ),
+        pytest.param(
+            lambda build: build.object("version", VERSION.replace("bisector", "somebody")), ("version.o",), id="code"
+        ),
+    ],
 )
-def test_what_a_target_is_made_of_is_the_content(build: Build, file: str, part: str) -> None:
+def test_what_boots_is_the_content_and_how_it_is_packed_is_not(
+    build: Build, change: Callable[[Build], None], parts: tuple[str, ...]
+) -> None:
     before = build.parts()
-    build.write(file, "another text\n")
-    assert changed(build, before) == {f"arch/x86/boot/{part}"}
-
-
-def test_how_a_target_is_made_is_the_content(build: Build) -> None:
-    before = build.parts()
-    build.target("setup.elf", f"ld -z noexecstack -T {build.source}/arch/x86/boot/setup.ld")
-    assert changed(build, before) == {"arch/x86/boot/setup.elf"}
-
-
-def test_code_that_boots_is_the_content(build: Build) -> None:
-    before = build.parts()
-    build.object("version", 'const char kernel_version[] = UTS_RELEASE " (somebody)";\n')
-    assert changed(build, before) == {"arch/x86/boot/version.o"}
+    change(build)
+    assert changed(build, before) == {f"arch/x86/boot/{part}" for part in parts}
 
 
 def test_relocations_for_another_address_are_the_content(build: Build) -> None:
