@@ -1,10 +1,7 @@
 """What is compared, and the blocks of it, come back as they were added."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-
-import pytest
 
 from bisector.config import Settings, options
 from bisector.core.subject import Cell, Kind, Setup, Subject
@@ -104,30 +101,3 @@ def test_blocks_and_the_trials_in_them_come_back(tmp_path: Path) -> None:
         assert store.facts(Block) == blocks
         assert store.placed() == (Placed(1, Place(1, 2), first), Placed(2, Place(2, 0), second))
         assert (store.next_n, store.in_flight()) == (3, ())
-
-
-@pytest.mark.parametrize(("ending", "spent_s"), [(Ending.DONE, 90.0), (Ending.FAILED, 90.0), (Ending.LOST, 0.0)])
-def test_time_is_spent_between_a_submission_and_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: Ending, spent_s: float
-) -> None:
-    with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
-        monkeypatch.setattr("bisector.store.log.since_boot_s", lambda: 1000.0)
-        id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, 1))
-        assert store.spent_s() == 0.0
-        monkeypatch.setattr("bisector.store.log.since_boot_s", lambda: 1090.0)
-        store.add(Ended(id_, ending))
-        assert store.spent_s() == spent_s
-
-
-def test_what_several_hosts_spend_is_the_time_of_the_one_that_works_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A budget is of a night, which is as long for four hosts as for one."""
-    work = (("a", 1000, 90), ("b", 1000, 60), ("b", 1060, 50), ("", 1000, 5))
-    with Store.create(tmp_path / DATABASE, row(), plan=PLAN) as store:
-        for n, (host, begin, seconds) in enumerate(work, 1):
-            monkeypatch.setattr("bisector.store.log.since_boot_s", partial(float, begin))
-            id_ = store.add(Submitted(Work.TRIAL, commit(1).sha, n, host=host))
-            monkeypatch.setattr("bisector.store.log.since_boot_s", partial(float, begin + seconds))
-            store.add(Ended(id_, Ending.DONE))
-        assert store.spent_s() == 60 + 50 + 5

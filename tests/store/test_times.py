@@ -96,7 +96,20 @@ def test_across_a_boot_there_is_only_the_wall_clock(
     assert store.spent_s() == spent_s
 
 
-def test_seconds_of_several_jobs_of_a_host_at_a_time_count_once(store: Store, record: Record) -> None:
+@pytest.mark.parametrize(("ending", "spent_s"), [(Ending.DONE, 90.0), (Ending.FAILED, 90.0), (Ending.LOST, 0.0)])
+def test_time_is_spent_between_a_submission_and_its_end(
+    store: Store, record: Record, ending: Ending, spent_s: float
+) -> None:
+    trial = record(0, TRIAL)
+    assert store.spent_s() == 0.0
+    record(90, Ended(trial, ending))
+    assert store.spent_s() == spent_s
+
+
+def test_of_several_hosts_the_one_that_works_most_counts_and_several_jobs_at_a_time_count_once(
+    store: Store, record: Record
+) -> None:
+    """A budget is of a night, which is as long for four hosts as for one."""
     here, there = (replace(TRIAL, host=host) for host in ("one", "two"))
     first = record(0, here)
     within = record(10, here)
@@ -108,3 +121,6 @@ def test_seconds_of_several_jobs_of_a_host_at_a_time_count_once(store: Store, re
     alone = record(80, here)
     record(85, Ended(alone, Ending.DONE))
     assert store.spent_s() == 75.0
+    anywhere = record(90, TRIAL)
+    record(95, Ended(anywhere, Ending.DONE))
+    assert store.spent_s() == 75.0 + 5.0  # whichever host it was
