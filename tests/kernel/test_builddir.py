@@ -139,9 +139,6 @@ def test_sources_of_the_future_are_dated_now_where_all_is_built_again(places: Bu
     assert behind.stat().st_mtime_ns < time.time_ns() - HOUR_NS // 2
 
 
-as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root needs no rights")
-
-
 @pytest.fixture
 def build(tmp_path: Path) -> Path:
     (tmp_path / "source").mkdir()
@@ -169,7 +166,7 @@ def test_a_link_to_itself_stops_nothing(build: Path) -> None:
     assert removed(build) == ()
 
 
-@as_ordinary_user
+@pytest.mark.skipif(os.geteuid() == 0, reason="root needs no rights")
 def test_rights_that_a_rule_took_away_are_given_back(build: Path) -> None:
     (build / "fs/link").symlink_to("/etc/passwd")
     for path in (build / "fs/dcache.o", build / "fs", build):

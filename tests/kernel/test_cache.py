@@ -15,6 +15,7 @@ from bisector.core.subject import Kernel
 from bisector.core.trial import Fault, FaultKind, Stage
 from bisector.kernel.cache import BuildFailure, KernelCache
 from bisector.kernel.sources import Sources
+from tests import examples
 
 LONG_AGO_S = 3 * 24 * 3600
 
@@ -24,19 +25,8 @@ def kernel(tmp_path: Path, key: str, size: int = 1000) -> Kernel:
     built.mkdir(exist_ok=True)
     (built / "bzImage").write_bytes(key.encode() * (size // len(key)))
     (built / ".config").write_text("CONFIG_A=y\n")
-    return Kernel(
-        image=built / "bzImage",
-        config=built / ".config",
-        release="6.1.0",
-        build_id="ab12",
-        content_sha256="cd34",
-        key=key,
-        toolchain="gcc 12",
-        quirks=("max-page-size",),
-        unmet=("CONFIG_B=y",),
-        cached=False,
-        build_s=3.5,
-    )
+    made = examples.kernel(("CONFIG_B=y",), ("max-page-size",), content="cd34")
+    return replace(made, image=built / "bzImage", config=built / ".config", key=key)
 
 
 def with_modules(tmp_path: Path, key: str) -> Kernel:
@@ -94,7 +84,7 @@ def written(content: bytes) -> Callable[[Path], object]:
 
 
 FILES = ("bzImage", "modules.ext4", "kernel.config", "entry.json")
-FACTS = ('"cd34"', '"ab12"', '"6.1.0"', '"gcc 12"', '"max-page-size"', '"CONFIG_B=y"')
+FACTS = ('"cd34"', '"0f0f', '"5.0.0-test"', '"gcc 12', '"max-page-size"', '"CONFIG_B=y"')
 DAMAGES: list[tuple[str, Callable[[Path], object]]] = [
     *((name, Path.unlink) for name in FILES),
     *((name, flipped()) for name in FILES[:3]),
@@ -160,12 +150,6 @@ def test_what_another_process_drops_while_it_is_measured_takes_no_room(
     assert stored.image.exists()
 
 
-def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Have the cache look at a clock that many seconds on."""
-    real = time.time
-    monkeypatch.setattr("bisector.kernel.cache.time.time", lambda: real() + seconds)
-
-
 def test_what_a_clock_that_was_ahead_has_dated_grows_old_as_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +159,8 @@ def test_what_a_clock_that_was_ahead_has_dated_grows_old_as_the_rest(
     age(cache.root / ".tmp-left", -LONG_AGO_S)
     cache.store(kernel(tmp_path, "k2", size=20_000))
     assert {path.name for path in cache.root.iterdir()} == {".tmp-left", "k1", "k2"}  # it may be about to boot
-    later(monkeypatch, 2 * 24 * 3600)
+    later = time.time() + 2 * 24 * 3600
+    monkeypatch.setattr("bisector.kernel.cache.time.time", lambda: later)
     cache.store(kernel(tmp_path, "k3", size=30_000))
     assert not {".tmp-left", "k1"} & {path.name for path in cache.root.iterdir()}
 
@@ -274,13 +259,6 @@ def there(tmp_path: Path) -> KernelCache:
     return KernelCache(tmp_path / "there", 1 << 30)
 
 
-def travelled(here: KernelCache, there: KernelCache) -> Kernel:
-    there.unpack(KEY, here.pack(KEY))
-    found = there.find(KEY)
-    assert found is not None
-    return found
-
-
 def content(cache: KernelCache) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (cache.root / KEY).iterdir()}
 
@@ -290,7 +268,9 @@ def test_all_that_is_known_of_a_kernel_goes_with_it(
     here: KernelCache, there: KernelCache, tmp_path: Path, make: Callable[[Path, str], Kernel]
 ) -> None:
     here.store(make(tmp_path, KEY), READ, b"CONFIG_A=y\n")
-    found = travelled(here, there)
+    there.unpack(KEY, here.pack(KEY))
+    found = there.find(KEY)
+    assert found is not None
     assert content(there) == content(here)
     assert there.sources(KEY) == READ
     assert found.image == there.root / KEY / "bzImage"
@@ -318,20 +298,16 @@ def archived(members: Members, kind: bytes = tarfile.REGTYPE) -> bytes:
     return buffer.getvalue()
 
 
-def without(members: Members, name: str) -> Members:
-    return {key: value for key, value in members.items() if key != name}
-
-
 BAD: dict[str, Callable[[Members], bytes]] = {
     "nothing": lambda members: b"",
     "no archive": lambda members: b"x" * 2000,
     "an empty archive": lambda members: archived({}),
-    "no image": lambda members: archived(without(members, "bzImage")),
-    "no record": lambda members: archived(without(members, "entry.json")),
+    "no image": lambda members: archived({name: members[name] for name in members if name != "bzImage"}),
+    "no record": lambda members: archived({name: members[name] for name in members if name != "entry.json"}),
     "a changed image": lambda members: archived({**members, "bzImage": b"x" * 1000}),
     "a changed configuration": lambda members: archived({**members, "kernel.config": b"CONFIG_A=n\n"}),
     "a changed record": lambda members: archived(
-        {**members, "entry.json": members["entry.json"].replace(b"6.1.0", b"6.1.1")}
+        {**members, "entry.json": members["entry.json"].replace(b"5.0.0", b"5.0.1")}
     ),
     "cut off": lambda members: archived(members)[:-12000],
     "another file": lambda members: archived({**members, "x": b"x"}),

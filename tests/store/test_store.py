@@ -364,18 +364,10 @@ for statement in range(1, 1000):
 """
 
 
-def run_python(script: str, *arguments: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True, env=environment
-    )
-
-
 def test_kill_9_before_each_statement(store: Store) -> None:
-    with run_python(KILLED_AT_EACH_STATEMENT, str(store.path)) as process:
-        answer, _ = process.communicate()
-    assert process.returncode == 0
-    assert answer == "statements 5 1 1 0\n"  # BEGIN, the control, the trial, the end of its submission, COMMIT
+    argv = [sys.executable, "-c", KILLED_AT_EACH_STATEMENT, str(store.path)]
+    ended = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert ended.stdout == "statements 5 1 1 0\n"  # BEGIN, the control, the trial, the end of its submission, COMMIT
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
