@@ -21,7 +21,7 @@ from bisector.git.ranges import (
 )
 from bisector.git.repository import Repository
 from tests.git.conftest import Make
-from tests.git.histories import Node, build, git, linear, old_base_merge, root, stable_tags
+from tests.git.histories import Node, git, linear, old_base_merge, root, stable_tags
 from tests.search.graphs import brute_ancestors
 
 
@@ -168,23 +168,20 @@ def test_what_is_no_graph(tmp_path: Path, content: bytes, why: str) -> None:
         read_graph(tmp_path / "file")
 
 
-def test_the_graph_of_a_merge_of_an_old_branch(tmp_path: Path) -> None:
-    shas = build(tmp_path / "linux", old_base_merge())
-    with Repository.open(tmp_path / "linux") as repository:
-        graph, names = graph_of_range(repository, Range(repository.resolve(shas["c0"]), repository.resolve(shas["c5"])))
+def test_the_graph_of_a_merge_of_an_old_branch(make: Make) -> None:
+    repository, shas = make(old_base_merge())
+    graph, names = graph_of_range(repository, between(repository, shas["c0"], shas["c5"]))
     number = {name: names.index(sha) for name, sha in shas.items() if name != "c0"}
     assert names[-1] == shas["c5"]
     assert brute_ancestors(graph, number["b3"]) == {number[name] for name in ("b1", "b2", "b3")}
     assert len(brute_ancestors(graph, number["m"])) == 7
 
 
-def test_the_graph_with_a_new_end_that_touches_no_path(tmp_path: Path) -> None:
+def test_the_graph_with_a_new_end_that_touches_no_path(make: Make) -> None:
     drivers = [Node(f"d{n}", (before,), {f"drivers/md/{n}": "x\n"}) for n, before in ((1, "c0"), (2, "b1"))]
     history = (root("c0"), drivers[0], Node("b1", ("d1",)), drivers[1], Node("tip", ("d2",)))
-    shas = build(tmp_path / "linux", history)
-    with Repository.open(tmp_path / "linux") as repository:
-        old, new = repository.resolve(shas["c0"]), repository.resolve(shas["tip"])
-        graph, names = graph_of_range(repository, Range(old, new, paths=("drivers/md",)))
+    repository, shas = make(history)
+    graph, names = graph_of_range(repository, between(repository, shas["c0"], shas["tip"], "drivers/md"))
     assert names == (shas["d1"], shas["d2"], shas["tip"])
     assert graph.parents == ((), (0,), (1,))
 
@@ -206,16 +203,14 @@ def search_range(
     return made, [by_sha[sha] for sha in made.shas]
 
 
-def test_suspects_are_who_touches_the_paths_on_any_branch_and_no_merge(make: Make) -> None:
-    made, names = search_range(make, "drivers/md", touching=("b2", "c2"))
-    assert {name for name, suspect in zip(names, made.suspects, strict=True) if suspect} == {"b2", "c2"}
+@pytest.mark.parametrize(("first_parent", "found"), [(False, {"b2", "c2"}), (True, {"c2", "m"})])
+def test_suspects_touch_the_paths_on_any_branch_or_are_merges_for_what_they_bring(
+    make: Make, first_parent: bool, found: set[str]
+) -> None:
+    made, names = search_range(make, "drivers/md", touching=("b2", "c2", "m"), first_parent=first_parent)
+    assert {name for name, suspect in zip(names, made.suspects, strict=True) if suspect} == found
     assert [made.numbers[sha] for sha in made.shas] == list(range(len(names)))
     assert not made.outside
-
-
-def test_a_first_parents_merge_is_suspected_for_what_it_brings(make: Make) -> None:
-    made, names = search_range(make, "drivers/md", touching=("b2", "m"), first_parent=True)
-    assert {name for name, suspect in zip(names, made.suspects, strict=True) if suspect} == {"m"}
 
 
 def test_an_end_that_touches_none_of_the_paths_stands_for_all_that_do_not(make: Make) -> None:

@@ -33,6 +33,8 @@ def test_no_directory_and_no_repository(tmp_path: Path) -> None:
     assert "cannot be looked at: File name too long" in refused(tmp_path / ("n" * 300)).message
     assert "is not a directory" in refused(tmp_path / "none").message
     assert "is not a git repository" in refused(tmp_path).message
+    build(tmp_path / "a\nb", linear(1))
+    assert "a\nb has a line break in it" in refused(tmp_path / "a\nb").message
 
 
 @pytest.mark.parametrize("inside", [".", "drivers/md", ".git"])
@@ -263,11 +265,6 @@ def test_words_that_name_no_commit(make: Make) -> None:
         with pytest.raises(UserError) as caught:
             repository.resolve(rev)
         assert (caught.value.message, hint in (caught.value.hint or "")) == (message, True)
-
-
-def test_a_directory_with_a_line_break_in_its_name(tmp_path: Path) -> None:
-    build(tmp_path / "a\nb", linear(1))
-    assert "a\nb has a line break in it" in refused(tmp_path / "a\nb").message
 
 
 def test_a_partial_clone_whose_remote_is_gone(make: Make, tmp_path: Path) -> None:

@@ -120,18 +120,12 @@ def test_only_the_commits_own_change_goes_or_comes(make: Make, kind: Kind) -> No
     assert git(repository.top, "for-each-ref", "--contains", made.sha) == ""
 
 
-def test_a_conflict_is_named_by_its_file(make: Make) -> None:
-    repository, names = make(with_texts(c1="one\n", c3="two\n", c5="three\n"))
-    commit, new = repository.commits([names["c3"], names["c7"]])
-    assert changed_end(repository, Kind.REVERTED, commit, new) == CannotBeHad(f"conflict in {FILE}")
-
-
-@pytest.mark.parametrize("of_a_person", ["attributes of the checkout", "merge.default"])
-def test_a_persons_settings_decide_no_merge(make: Make, of_a_person: str) -> None:
+@pytest.mark.parametrize("of_a_person", ["nothing", "attributes of the checkout", "merge.default"])
+def test_a_conflict_is_named_by_its_file_and_a_persons_settings_decide_no_merge(make: Make, of_a_person: str) -> None:
     repository, names = make(with_texts(c1="one\n", c3="two\n", c5="three\n"), checkout=True)
     if of_a_person == "merge.default":
         git(repository.top, "config", of_a_person, "union")
-    else:
+    elif of_a_person != "nothing":
         (repository.top / ".gitattributes").write_text("*.c merge=union\n")
     commit, new = repository.commits([names["c3"], names["c7"]])
     assert changed_end(repository, Kind.REVERTED, commit, new) == CannotBeHad(f"conflict in {FILE}")

@@ -79,33 +79,35 @@ def test_killed_before_anything_was_recorded(tmp_path: Path) -> None:
     assert RunDirectory.create(tmp_path / "run", "") == run
 
 
-def test_not_empty_and_no_run_directory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "said", "hint"),
+    [
+        (".", "is not empty, and it is not a run directory", "--run-dir DIRECTORY"),
+        ("run", "holds a bisection already", "bisector resume --run-dir"),
+        ("thesis.tex", "thesis.tex is not a directory", ""),
+        ("thesis.tex/below", "thesis.tex/below is not a directory", ""),
+        ("two\nlines", "has a line break", "--run-dir DIRECTORY"),
+    ],
+)
+def test_where_no_run_can_begin(tmp_path: Path, name: str, said: str, hint: str) -> None:
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(UserError, match="not empty, and it is not a run directory"):
-        RunDirectory.create(tmp_path, "")
-    with pytest.raises(UserError, match=r"is not a run directory: it has no record\.sqlite"):
-        RunDirectory.open(tmp_path)
+    recorded(tmp_path / "run")
+    with pytest.raises(UserError, match=said) as caught:
+        RunDirectory.create(tmp_path / name, "")
+    assert hint in caught.value.hint
 
 
-def test_holds_a_bisection_already(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    with pytest.raises(UserError, match="holds a bisection already") as caught:
-        RunDirectory.create(tmp_path, "")
-    assert "bisector resume --run-dir" in caught.value.hint
-
-
-def test_no_directory(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file is not a directory"):
-        RunDirectory.create(tmp_path / "file", "")
-    with pytest.raises(UserError, match="file/below is not a directory"):
-        RunDirectory.create(tmp_path / "file" / "below", "")
-    with pytest.raises(UserError, match="has a line break"):
-        RunDirectory.create(tmp_path / "two\nlines", "")
-    with pytest.raises(UserError, match="there is not a run directory"):
-        RunDirectory.open(tmp_path / "nothing")
-    with pytest.raises(UserError, match="cannot be looked at: File name too long"):
-        RunDirectory.open(tmp_path / ("n" * 300))
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (".", r"is not a run directory: it has no record\.sqlite"),
+        ("nothing", "there is not a run directory"),
+        ("n" * 300, "cannot be looked at: File name too long"),
+    ],
+)
+def test_what_is_no_run_directory(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        RunDirectory.open(tmp_path / name)
 
 
 def test_second_process(tmp_path: Path) -> None:

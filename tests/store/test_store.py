@@ -46,10 +46,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_bisection_comes_back(store: Store) -> None:
-    assert store.bisection() == examples.bisection()
-
-
 GCC, CLANG = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40"), Compiler("clang -O3", "clang 14, GNU ld 2.40")
 
 
