@@ -289,17 +289,11 @@ def _made_of(command_file: Path, build: Path, source: Path) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Class:
-    """The layout of the headers in ELF files of 32 or 64 bits."""
-
-    header: struct.Struct  # e_type, e_entry, e_shoff, e_shentsize, e_shnum, e_shstrndx
-    section: struct.Struct  # sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size, sh_link, sh_info
-
-
-_CLASSES = {
-    b"\x01\x01": _Class(struct.Struct("<16xH6xI4xI10xHHH"), struct.Struct("<8I8x")),
-    b"\x02\x01": _Class(struct.Struct("<16xH6xQ8xQ10xHHH"), struct.Struct("<2I4Q2I16x")),
+# The layout of the headers in ELF files of 32 and of 64 bits: e_type, e_entry, e_shoff, e_shentsize, e_shnum and
+# e_shstrndx of the file; sh_name, sh_type, sh_flags, sh_addr, sh_offset, sh_size, sh_link and sh_info of a section.
+_LAYOUTS = {
+    b"\x01\x01": (struct.Struct("<16xH6xI4xI10xHHH"), struct.Struct("<8I8x")),
+    b"\x02\x01": (struct.Struct("<16xH6xQ8xQ10xHHH"), struct.Struct("<2I4Q2I16x")),
 }
 
 
@@ -392,13 +386,14 @@ def _parse(data: bytes | mmap.mmap, start: int = 0, most_sections: int = 0xFFFF)
     None for anything but a complete little-endian ELF file with at most ``most_sections`` sections.
     """
     length = len(data) - start
-    fields = _CLASSES.get(data[start + 4 : start + 6]) if data[start : start + 4] == _MAGIC else None
-    if fields is None or length < fields.header.size:
+    layout = _LAYOUTS.get(data[start + 4 : start + 6]) if data[start : start + 4] == _MAGIC else None
+    if layout is None or length < layout[0].size:
         return None
-    kind, entry, table, size, count, names = fields.header.unpack_from(data, start)
-    if size != fields.section.size or table + size * count > length or not names < count <= most_sections:
+    of_file, of_section = layout
+    kind, entry, table, size, count, names = of_file.unpack_from(data, start)
+    if size != of_section.size or table + size * count > length or not names < count <= most_sections:
         return None
-    rows = [fields.section.unpack_from(data, start + table + size * index) for index in range(count)]
+    rows = [of_section.unpack_from(data, start + table + size * index) for index in range(count)]
     if any(kind_ != _NO_BITS and offset + size_ > length for _, kind_, _, _, offset, size_, _, _ in rows):
         return None
     words, end = start + rows[names][4], start + rows[names][4] + rows[names][5]

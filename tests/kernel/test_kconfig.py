@@ -194,30 +194,27 @@ def test_no_two_of_the_fragments_that_go_together_contradict_each_other() -> Non
     assert {option for option, found in values.items() if len(found) > 1} == set()
 
 
-def files(directory: Path, fragment: str, without: str, config: str) -> tuple[Path, Path, Path]:
-    paths = tuple(directory / name for name in ("hz.config", "without", "with"))
-    for path, text in zip(paths, (fragment, without, config), strict=True):
-        path.write_text(text)
-    return paths  # type: ignore[return-value] # three, as there are texts
-
-
-def test_one_that_changes_an_option_passes(tmp_path: Path) -> None:
-    fragment, without, config = files(tmp_path, "CONFIG_HZ_250=y\n", "CONFIG_HZ_100=y\n", "CONFIG_HZ_250=y\n")
-    check_fragment(fragment, (), config, without)
-    check_fragment(fragment, ("CONFIG_OTHER=y",), config, without)  # the settings' own asked for that
-
-
-def test_what_kconfig_dropped_is_named(tmp_path: Path) -> None:
-    fragment, without, config = files(tmp_path, "CONFIG_B=y\nCONFIG_A=7\n", "", "CONFIG_C=y\n")
-    with pytest.raises(UserError, match=r"hz.config asks for CONFIG_A=7, which Kconfig does not set") as caught:
-        check_fragment(fragment, ("CONFIG_OTHER=y", "CONFIG_A=7"), config, without)
-    assert "what CONFIG_A depends on" in caught.value.hint
-
-
-def test_one_that_changes_nothing_is_refused(tmp_path: Path) -> None:
-    asked = "".join(f"CONFIG_{name}=y\n" for name in "ABCDEFGH")
-    fragment, without, config = files(tmp_path, asked, f"# a comment\n{asked}", asked)
+@pytest.mark.parametrize(
+    ("unmet", "without", "said"),
+    [
+        ((), "CONFIG_HZ=100\n", ""),
+        (("CONFIG_OTHER=y",), "CONFIG_HZ=100\n", ""),  # the settings' own asked for that
+        (("CONFIG_OTHER=y", "CONFIG_G=7"), "", "hz.config asks for CONFIG_G=7, which Kconfig does not set"),
+        ((), "# a comment\n{config}", "hz.config changes nothing: without it {first_six} … is so, too"),
+    ],
+)
+def test_a_fragment_of_a_subjects_own_has_to_be_obtained_and_to_change_something(
+    tmp_path: Path, unmet: tuple[str, ...], without: str, said: str
+) -> None:
+    asked = [f"CONFIG_{name}=7" for name in "ABCDEFG"]
+    fragment, before, config = (tmp_path / name for name in ("hz.config", "without", "with"))
+    for path in (fragment, config):
+        path.write_text("\n".join(asked))
+    before.write_text(without.format(config="\n".join(asked)))
+    if not said:
+        check_fragment(fragment, unmet, config, before)
+        return
     with pytest.raises(UserError) as caught:
-        check_fragment(fragment, (), config, without)
-    first_six = ", ".join(f"CONFIG_{name}=y" for name in "ABCDEF")
-    assert caught.value.message == f"hz.config changes nothing: without it {first_six} … is so, too"
+        check_fragment(fragment, unmet, config, before)
+    assert caught.value.message == said.format(first_six=", ".join(asked[:6]))
+    assert ("what CONFIG_G depends on" in caught.value.hint) is bool(unmet)
