@@ -21,6 +21,7 @@ from bisector.mail.compose import propose
 from tests.git.conftest import Make
 from tests.git.histories import KERNEL_TREE, Node, build, git, linear
 from tests.nobody import as_nobody
+from tests.programs import program
 
 
 def refused(path: Path) -> UserError:
@@ -143,9 +144,7 @@ def test_what_a_repositorys_settings_name_is_not_run(make: Make, tmp_path: Path)
     )
     top = repository.top
     ran = tmp_path / "ran"
-    script = tmp_path / "evil"
-    script.write_text(f"#!/bin/sh\necho $0 $@ >> {ran}\nexec cat\n")
-    script.chmod(0o755)
+    script = program(tmp_path / "evil", f"echo $0 $@ >> {ran}\nexec cat")
     named = (
         *("filter.evil.smudge", "filter.evil.clean", "merge.evil.driver", "diff.evil.textconv", "diff.evil.command"),
         *("diff.external", "gpg.program", "core.fsmonitor", "core.alternateRefsCommand", "core.sshCommand"),
@@ -298,11 +297,10 @@ def test_a_clone_of_a_strangers_runs_no_program_of_theirs(
     origin, _ = make(linear(2))
     git(origin.top, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{origin.top}", "partial")
-    program, ran = tmp_path / "program", tmp_path / "ran"
-    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
-    program.chmod(0o755)
+    ran = tmp_path / "ran"
+    theirs = program(tmp_path / "program", f"touch {ran}")
     for name, value in {"remote.origin.url": url or f"file://{origin.top}", **settings}.items():
-        git(tmp_path / "partial", "config", name, value.format(program))
+        git(tmp_path / "partial", "config", name, value.format(theirs))
     with Repository.open(tmp_path / "partial") as repository:
         assert repository.ask("cat-file", "blob", "origin/main:Makefile", ok=None).status != 0
         with pytest.raises(InfraError, match="partial clone"), SourceTree(repository, tmp_path / "run") as tree:

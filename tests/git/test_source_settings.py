@@ -11,16 +11,15 @@ from bisector.git.source_tree import SourceTree
 from tests.git.checks import footprint, tree_of, tree_on_disk
 from tests.git.conftest import Make
 from tests.git.histories import Node, git, linear
+from tests.programs import program
 
 
 def test_configuration_of_the_user_does_not_reach_our_tree(make: Make, tmp_path: Path) -> None:
     repository, names = make(linear(3), checkout=True)
     top = repository.top
     git(top, "sparse-checkout", "set", "--no-cone", "drivers")  # sets extensions.worktreeConfig, too
-    hook = top / ".git/hooks/post-checkout"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/hook-ran\n")
-    hook.chmod(0o755)
+    (top / ".git/hooks").mkdir(exist_ok=True)
+    program(top / ".git/hooks/post-checkout", f"touch {tmp_path}/hook-ran")
     before = footprint(repository)
     with SourceTree(repository, tmp_path / "run") as tree:
         path = tree.checkout(repository.resolve(names["c1"]))
@@ -38,8 +37,7 @@ def with_all_kinds_of_files(make: Make) -> tuple[Repository, str]:
     (top / "xt_tcpmss.h").write_text("lower\n")
     (top / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
     (top / "link.h").symlink_to("text.c")
-    (top / "script.sh").write_text("#!/bin/sh\n")
-    (top / "script.sh").chmod(0o755)
+    program(top / "script.sh", "true")
     git(top, "add", ".")
     git(top, "commit", "-q", "-m", "all kinds")
     return repository, git(top, "rev-parse", "HEAD")

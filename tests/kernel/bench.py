@@ -17,6 +17,7 @@ from bisector.kernel.build import KernelBuilder, TreeChanges
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from tests.kernel.fake_tree import FRAGMENT, copy_to
+from tests.programs import program
 
 SETTINGS = KernelSettings(None, ("md",), ("gcc",), jobs=2, build_deadline_s=60.0, sandbox=True, recheck=True)
 
@@ -81,19 +82,14 @@ def recalled(bench: Bench, tree: str) -> KernelFault | None:
 
 def compiler_that(path: Path, last: str) -> str:
     """gcc that, having compiled fs/dcache.c, does something else, too."""
-    wrapper = path / "odd-cc"
-    wrapper.write_text(f'#!/bin/sh\ncase "$*" in *dcache.c*) gcc "$@"; {last};; *) exec gcc "$@";; esac\n')
-    wrapper.chmod(0o755)
-    return str(wrapper)
+    return str(program(path / "odd-cc", f'case "$*" in *dcache.c*) gcc "$@"; {last};; *) exec gcc "$@";; esac'))
 
 
 def slow_compiler(path: Path, marker: Path) -> str:
     """A compiler that leaves half an object behind and hangs."""
-    path.write_text(
-        "#!/bin/sh\n"
+    script = (
         'case "$*" in *dcache.c*) ;; *) exec gcc "$@";; esac\n'
         'for word; do [ "$previous" = -o ] && object=$word; previous=$word; done\n'
-        f'trap "" TERM; printf half > "$object"; : > {marker}; while :; do sleep 0.1; done\n'
+        f'trap "" TERM; printf half > "$object"; : > {marker}; while :; do sleep 0.1; done'
     )
-    path.chmod(0o755)
-    return str(path)
+    return str(program(path, script))

@@ -7,6 +7,7 @@ import pytest
 
 from bisector.host import process
 from bisector.kernel import toolchain
+from tests.programs import program
 
 WRAPPER = Path(toolchain.__file__).with_name("behind-ccache.sh")
 INCBIN = '.section .rodata\\n.incbin \\"data\\"'
@@ -49,8 +50,7 @@ def test_c_that_is_all_in_its_dependency_file_goes_through_ccache(
     tree: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], through: bool
 ) -> None:
     for name, says in (("ccache", "through $CCACHE_DEPEND $*"), ("gcc", "itself $CCACHE_DEPEND $*")):
-        (tree / name).write_text(f'#!/bin/sh\necho "{says}"\n')
-        (tree / name).chmod(0o755)
+        program(tree / name, f'echo "{says}"')
     monkeypatch.setenv("PATH", f"{tree}:{os.environ['PATH']}")
     said = process.run(["sh", WRAPPER, "gcc", *arguments], deadline_s=10, cwd=tree).stdout
     assert said == (f"through 1 gcc {' '.join(arguments)}\n" if through else f"itself  {' '.join(arguments)}\n")

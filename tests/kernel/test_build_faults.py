@@ -16,6 +16,7 @@ from bisector.kernel.builddir import Make
 from bisector.kernel.product import Product
 from tests.kernel.bench import SETTINGS, Bench, ccache_hits, ccache_in, compiler_that, recalled, slow_compiler
 from tests.kernel.fake_tree import FRAGMENT, edit, iops_of, set_iops, spoil
+from tests.programs import program
 
 
 def test_a_build_error_is_known_in_the_next_run(bench: Bench) -> None:
@@ -220,9 +221,9 @@ def test_what_a_check_compiled_is_believed_by_the_next_run_s_check_until_it_is_n
 ) -> None:
     """A compiler that makes other code once: of that ccache knows nothing."""
     ccache_in(tmp_path, monkeypatch)
-    odd, once = tmp_path / "odd-cc", tmp_path / "once"
-    odd.write_text(f'#!/bin/sh\ncase $* in *dcache.c*) [ ! -e {once} ] || exec gcc -DODD "$@";; esac\nexec gcc "$@"\n')
-    odd.chmod(0o755)
+    once = tmp_path / "once"
+    script = f'case $* in *dcache.c*) [ ! -e {once} ] || exec gcc -DODD "$@";; esac\nexec gcc "$@"'
+    odd = program(tmp_path / "odd-cc", script)
     tmp_path.chmod(0o755)
     of_checks = {"CCACHE_DIR": str(toolchain.ccache_of_checks())}
 

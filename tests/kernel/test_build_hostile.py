@@ -17,6 +17,7 @@ from bisector.host import process
 from tests.hostile import EVERYTHING, Prey, prey
 from tests.kernel.bench import SETTINGS, Bench, ccache_hits, ccache_in, compiler_that
 from tests.kernel.fake_tree import edit, iops_of, set_iops
+from tests.programs import program
 
 
 @pytest.fixture
@@ -189,8 +190,7 @@ def test_without_a_sandbox_nothing_is_built_and_no_commit_is_to_blame(
     for name in ("make", "gcc", "ld", "ccache", "sh"):
         (tools / name).symlink_to(shutil.which(name) or name)
     if script is not None:
-        (tools / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
-        (tools / "bwrap").chmod(0o755)
+        program(tools / "bwrap", script)
     monkeypatch.setenv("PATH", str(tools))
     with pytest.raises(InfraError, match=words):
         bench.build()

@@ -11,6 +11,7 @@ from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Compiler
 from bisector.host import process
 from bisector.kernel import toolchain
+from tests.programs import program
 
 GCC = Compiler("gcc", "gcc 12.2.0, GNU ld 2.40")
 GCC_11 = Compiler("gcc-11", "gcc-11 11.3.0, GNU ld 2.40")
@@ -37,10 +38,9 @@ def test_a_compiler_that_is_none(compiler: str) -> None:
 
 
 def test_a_ccache_that_cannot_write_is_not_used(programs: Path) -> None:
-    (programs / "ccache").write_text("#!/bin/sh\nexit 1\n")
-    (programs / "ccache").chmod(0o755)
+    program(programs / "ccache", "exit 1")
     assert toolchain.detect("").cc == "gcc"
-    (programs / "ccache").write_text('#!/bin/sh\nexec "$@"\n')
+    program(programs / "ccache", 'exec "$@"')
     found = toolchain.detect("")
     assert (found.cc, found.host_cc, found.cached) == (f"sh {WRAPPER} gcc", "ccache gcc", True)
     found = toolchain.detect("ccache gcc")
@@ -48,8 +48,7 @@ def test_a_ccache_that_cannot_write_is_not_used(programs: Path) -> None:
 
 
 def test_a_path_of_more_than_one_word(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (programs / "ccache").write_text('#!/bin/sh\nexec "$@"\n')
-    (programs / "ccache").chmod(0o755)
+    program(programs / "ccache", 'exec "$@"')
     place = tmp_path / "with space" / WRAPPER.name
     place.parent.mkdir()
     shutil.copy(WRAPPER, place)
@@ -63,13 +62,10 @@ def test_another_architecture_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         toolchain.detect("")
 
 
-def stand_in(directory: Path, name: str, says: str, compiles: bool = True) -> Path:
+def stand_in(directory: Path, name: str, says: str, compiles: bool = True) -> None:
     """A program that answers --version, and compiles or not."""
     body = 'exec /usr/bin/gcc "$@"' if compiles else "echo cc1: cannot find the back end >&2; exit 1"
-    path = directory / name
-    path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{says}"; echo more; exit; fi\n{body}\n')
-    path.chmod(0o755)
-    return path
+    program(directory / name, f'if [ "$1" = --version ]; then echo "{says}"; echo more; exit; fi\n{body}')
 
 
 def test_the_default_compiler_comes_first_then_the_newest(programs: Path) -> None:
@@ -118,9 +114,7 @@ def compiled(directory: Path, compiler: Path, *options: str) -> str:
 
 def gcc_that_says(directory: Path, text: str) -> Path:
     """Another version of a compiler in the place of the one before: as large and as old."""
-    path = directory / "cc"
-    path.write_text(f'#!/bin/sh\nexec gcc -DMADE_BY=\'"{text}"\' "$@"\n')
-    path.chmod(0o755)
+    path = program(directory / "cc", f'exec gcc -DMADE_BY=\'"{text}"\' "$@"')
     os.utime(path, (1, 1))
     return path
 
@@ -152,9 +146,8 @@ def test_what_a_sandbox_can_write_to_is_no_persons_cache(
 def test_a_trial_of_a_compiler_runs_nothing_that_settings_name(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evil, ran = tmp_path / "evil", tmp_path / "ran"
-    evil.write_text(f'#!/bin/sh\ntouch {ran}\nexec "$@"\n')
-    evil.chmod(0o755)
+    ran = tmp_path / "ran"
+    evil = program(tmp_path / "evil", f'touch {ran}\nexec "$@"')
     monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "kept"))
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/ccache.conf").write_text(f"prefix_command = {evil}\n")
