@@ -1,23 +1,18 @@
 """Commits on their way: fetched from remotes, pushed to a host that measures, and bundled for a guest.
 
-New commits are fetched from remotes of the repository, and the origin of a commit is named after them. Fetches write
-only below ``refs/by-bisector/nightly/NAME`` (git-fetch(1)): a person's branches, remote-tracking branches, tags and
-FETCH_HEAD stay as they are, whatever else their configuration wants fetched. The origin of a commit is given in the
-words of kernel robots: a tree's short name and a branch. Wherever a remote is shown, in a report, a letter, the history
-of nights or the repository itself, it is shown without secrets.
+Fetches write only below ``refs/by-bisector/nightly/NAME`` (git-fetch(1)): a person's branches, remote-tracking
+branches, tags and FETCH_HEAD stay as they are, whatever else their configuration wants fetched. Wherever a remote is
+shown, in a report, a letter, the history of nights or the repository itself, it is shown without secrets.
 
-A host that measures for others has a repository of the commits that were pushed to it, each without its history. A
-trial needs a commit, its tree and the files of the tree, but no ancestor. So each commit is pushed from a repository in
-which it has no parents, and is kept under its own hash as `git clone --depth 1` keeps it (gitrepository-layout(5),
-"shallow"): the first commit of Linux 6.1 takes 0.3 GB and the next one 2 kB, while the history takes 2 to 5 GB. Objects
-of a clone on the host may be borrowed (ibid., "objects/info/alternates"); that clone is never written. The coordinator
-can send everything again, so a damaged repository is made anew. The next git removes what a killed git left; the caller
-ensures that only one git works in a host's repository at a time.
+A trial needs a commit, its tree and the files of the tree, but no ancestor, and the history of Linux takes 2 to 5 GB.
+So each commit is pushed from a repository in which it has no parents, and is kept under its own hash as `git clone
+--depth 1` keeps it (gitrepository-layout(5), "shallow"). Objects of a clone on the host may be borrowed (ibid.,
+"objects/info/alternates"); that clone is never written. The coordinator can send everything again, so a damaged
+repository is made anew; the caller ensures that only one git works in a host's repository at a time.
 
-A guest that has no network gets a bundle with the files of one tree, which is made once and kept in a cache. A bundle
-of a commit from a real history would contain that history, and a bundle of a shallow clone is not complete without it.
-So a commit without parents is made for the tree, in a separate repository that borrows the person's objects: the
-person's repository is only read.
+A bundle of a commit from a real history would contain that history, and a bundle of a shallow clone is not complete
+without it. So a commit without parents is made for the tree, in a separate repository that borrows the person's
+objects: the person's repository is only read.
 """
 
 import hashlib

@@ -326,7 +326,7 @@ class KernelBuilder:
 
     def _made_ready(self, places: BuildPlaces, what: str = "kernel build") -> tuple[Make, tuple[quirks.Quirk, ...]]:
         """The make of this source tree, with its quirks applied, and these quirks."""
-        applied = quirks.applying(places.source, QUIRKS)
+        applied = tuple(quirk for quirk in QUIRKS if quirk.applies(places.source))
         quirks.apply_edits((edit for quirk in applied for edit in quirk.edits), places.source, places.state)
         # The compiler is detected again: the system may be upgraded while a bisection lasts for days.
         chosen = toolchain.detect(self._compiler.command)

@@ -71,11 +71,6 @@ class Quirk:
         return all(sign.shows(source) for sign in self.signs) and all(edit.fits(source) for edit in self.edits)
 
 
-def applying(source: Path, table: Iterable[Quirk]) -> tuple[Quirk, ...]:
-    """The quirks that this source tree needs, in the table's order."""
-    return tuple(quirk for quirk in table if quirk.applies(source))
-
-
 def files(table: Iterable[Quirk]) -> frozenset[str]:
     """The files, relative to the top of the tree, that decide which quirks apply, or that quirks edit."""
     looked_at = [[sign.file for sign in quirk.signs] + [edit.file for edit in quirk.edits] for quirk in table]

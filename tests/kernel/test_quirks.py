@@ -56,11 +56,6 @@ def test_a_text_that_is_there_twice_is_not_edited(tmp_path: Path) -> None:
     assert not quirk.applies(written(tmp_path, {"a": "x\nx\n"}))
 
 
-def test_a_file_of_any_encoding_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"\xe9\xff x")
-    assert Sign("a", has="x", lacks="y").shows(tmp_path)
-
-
 def test_what_a_table_does_is_in_its_digest() -> None:
     other = (
         replace(SOME, variables=(("LD", "ld.gold"),)),

@@ -44,6 +44,7 @@ def test_a_link_inside_the_tree_is_followed_by_every_name_of_the_tree(source: Pa
     for place in (source, tmp_path / "tree"):
         assert content(place, "link") == b"\xe9 inside\n"
         assert text(place, place / "link") == "\udce9 inside\n"
+        assert Sign("link", has="inside", lacks="x").shows(place)
 
 
 def test_options_are_those_of_the_trees_own_files(source: Path) -> None:
