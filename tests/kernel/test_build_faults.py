@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -149,18 +150,16 @@ def test_a_build_over_its_deadline_is_told_as_such(bench: Bench) -> None:
     bench.build()
 
 
-def test_no_room_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("_NO_ROOM_BYTES", 1 << 60, "no room left"), ("_oom_kills", count().__next__, "out of memory")],
+)
+def test_no_room_or_memory_is_never_the_kernels_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, value: object, said: str
+) -> None:
     spoil(bench.source)
-    monkeypatch.setattr(builddir, "_NO_ROOM_BYTES", 1 << 60)
-    with pytest.raises(InfraError, match="no room left"):
-        bench.build()
-
-
-def test_no_memory_is_never_the_kernels_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoil(bench.source)
-    kills = iter(range(100))
-    monkeypatch.setattr(builddir, "_oom_kills", lambda: next(kills))
-    with pytest.raises(InfraError, match="out of memory"):
+    monkeypatch.setattr(builddir, name, value)
+    with pytest.raises(InfraError, match=said):
         bench.build()
 
 
