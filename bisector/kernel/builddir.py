@@ -190,10 +190,12 @@ def building(places: BuildPlaces) -> Iterator[None]:
     except KernelFault as raised:
         fault = raised
     _check_clock(places, begun, log_bytes)
-    # Before 9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19) a failing make leaves half-made
-    # targets behind.
-    rules = sources.text(places.source, "scripts/Kbuild.include") or ""
-    if fault is None or (fault.kind is not FaultKind.BUILD_TIMEOUT and ".DELETE_ON_ERROR:" in rules):
+    tidy = fault is None
+    if fault is not None and fault.kind is not FaultKind.BUILD_TIMEOUT:
+        # Before 9c2af1c7377a ("kbuild: add .DELETE_ON_ERROR special target") (in v4.19) a failing make leaves half-made
+        # targets behind.
+        tidy = ".DELETE_ON_ERROR:" in (sources.text(places.source, "scripts/Kbuild.include") or "")
+    if tidy:
         Moment.now().write(places.state / _FINISHED)
         (places.state / _BUILDING).unlink()
     if fault is not None:
