@@ -23,6 +23,7 @@ from bisector.core.errors import InfraError
 _LONGEST = 8192  # more than a holder writes: PATH_MAX and a little
 _WAIT_S = 1.0  # longer than any process takes to look who holds it, and than a holder takes to write who it is
 
+_IN_USE = "in-use.lock"
 # All users share this directory (Filesystem Hierarchy Standard 3.0, 3.15), and anybody may write there.
 SHARED_TURN = Path("/run/lock/bisector-measuring.lock")
 # Neither follow a link nor wait for the other end of a FIFO (open(2)).
@@ -138,11 +139,7 @@ def measuring(
     lock in the user's cache cannot be written, or if one holder keeps it for a day.
     """
     with ExitStack() as stack:
-        own = own_turn()
-        with _for_people(own):
-            own.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(own, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
-        stack.callback(os.close, file)
+        file = stack.enter_context(_in_cache(own_turn()))
         _take(file, tell)
         _sign(file, run_dir=str(run_dir), purpose=purpose)
         if (shared := _shared_file()) is not None:  # opened after the wait: it may be made anew meanwhile
@@ -198,11 +195,17 @@ def own_turn() -> Path:
 
 
 @contextmanager
-def _for_people(path: Path) -> Iterator[None]:
+def _in_cache(path: Path) -> Iterator[int]:
+    """The descriptor of a lock in the user's cache, which is made if need be; raises :class:`InfraError`."""
     try:
-        yield
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o644)
     except OSError as error:
         raise InfraError(f"{path}: {error.strerror}", f"ls -ld {path.parent}") from error
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def _shared_file() -> int | None:
@@ -244,10 +247,9 @@ def _signed(file: int) -> Holder:
     with suppress(OSError, ValueError, RecursionError):
         match json.loads(os.pread(file, _LONGEST, 0)):
             case {"pid": int(pid), "since": str(since), **more} if _lives(pid):
-                match more.get("run_dir", ""):
-                    case str(run_dir):
-                        purpose = next((one for one in TurnPurpose if one == more.get("purpose")), TurnPurpose.UNKNOWN)
-                        return Holder(pid, since, run_dir, purpose)
+                purpose = next((one for one in TurnPurpose if one == more.get("purpose")), TurnPurpose.UNKNOWN)
+                if isinstance(run_dir := more.get("run_dir", ""), str):
+                    return Holder(pid, since, run_dir, purpose)
     return Holder()
 
 
@@ -268,21 +270,13 @@ def using_caches(home: Path) -> Iterator[None]:
 
     Raises :class:`InfraError` if ``home`` cannot be written.
     """
-    with ExitStack() as stack:
-        fcntl.flock(_caches_lock(home, stack), fcntl.LOCK_SH)
+    with _in_cache(home / _IN_USE) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
 
 @contextmanager
 def clearing_caches(home: Path) -> Iterator[bool]:
     """Whether nobody uses the content of ``home``; if so, nobody can begin to during the block."""
-    with ExitStack() as stack:
-        yield bool(try_lock(_caches_lock(home, stack)))
-
-
-def _caches_lock(home: Path, stack: ExitStack) -> int:
-    with _for_people(home / "in-use.lock"):
-        home.mkdir(parents=True, exist_ok=True)
-        file = os.open(home / "in-use.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    stack.callback(os.close, file)
-    return file
+    with _in_cache(home / _IN_USE) as file:
+        yield bool(try_lock(file))
