@@ -99,11 +99,6 @@ class UsedDisks:
 
     file: Path
 
-    @classmethod
-    def of(cls, run_dir: Path) -> Self:
-        """The used disks of the run in this directory."""
-        return cls(run_dir / USED_DISKS)
-
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all of them; raises :class:`InfraError` if the file cannot be read."""
@@ -269,22 +264,22 @@ class BlockDevice:
             raise InfraError(f"{self.path} cannot be written: {error.strerror}", "see: dmesg") from error
 
 
-def _entry(number: int, sys: Path | None = None) -> Path:
-    return ((sys or _SYS) / _text_of(number)).resolve()
+def _entry(number: int) -> Path:
+    return (_SYS / _text_of(number)).resolve()
 
 
 def _text_of(number: int) -> str:
     return f"{os.major(number)}:{os.minor(number)}"
 
 
-def disk_name(number: int, sys: Path | None = None) -> str:
+def disk_name(number: int) -> str:
     """The name that stays with a block device, which is given by its device number (``st_rdev``).
 
     It is the serial number of a disk, the UUID of a logical volume or other device-mapper device, ``loop:FILE:INODE``
     of a loop device, ``NAME-partN`` of a partition. A device without any of these has the kernel's name with its size
     and the machine's id, so that an equal device in another machine does not pass for it.
     """
-    entry = _entry(number, sys)
+    entry = _entry(number)
     part = _text(entry / "partition")
     disk = entry.parent if part else entry
     known = [_text(disk / "dm/uuid")]
@@ -310,14 +305,14 @@ def _text(path: Path) -> str:
     return content.decode("utf-8", "replace").strip("\0 \n")
 
 
-def block_sizes(number: int, sys: Path | None = None) -> BlockSizes | None:
+def block_sizes(number: int) -> BlockSizes | None:
     """The block sizes of a disk of the host by its device number (sysfs-block in Documentation/ABI/stable).
 
     A guest that is told other sizes writes parts of blocks, which the host then has to read first; file systems also
     use them for their layout. None if the kernel names no disk: the numbers of tmpfs, btrfs and network file systems
     belong to no device. A partition has its disk's sizes.
     """
-    entry = _entry(number, sys)
+    entry = _entry(number)
     for queue in (entry / "queue", entry.parent / "queue"):
         with suppress(OSError, ValueError):
             logical, physical = (int((queue / f"{which}_block_size").read_text()) for which in ("logical", "physical"))

@@ -98,9 +98,8 @@ class ContentionMeter:
     :meth:`start` it also reports the speed of the cores, before and after.
     """
 
-    def __init__(self, guest_cpu_time_s: Callable[[], float], proc: Path = _PROC) -> None:
+    def __init__(self, guest_cpu_time_s: Callable[[], float]) -> None:
         self._guest_cpu_time_s = guest_cpu_time_s
-        self._proc = proc
         self._mib_s_before: float | None = None
         self._begin = self._read()
 
@@ -129,8 +128,8 @@ class ContentionMeter:
         own_s = times.user + times.system + times.children_user + times.children_system
         return _LoadReading(
             time.monotonic(),
-            parse_cpu_times((self._proc / "stat").read_text(encoding="ascii")),
-            _cpu_pressure_s(self._proc),
+            parse_cpu_times((_PROC / "stat").read_text(encoding="ascii")),
+            _cpu_pressure_s(),
             own_s + self._guest_cpu_time_s(),
         )
 
@@ -146,10 +145,10 @@ def parse_cpu_times(proc_stat: str) -> tuple[float, float, float]:
     return busy_s, steal, busy_s + idle + iowait + steal
 
 
-def _cpu_pressure_s(proc: Path) -> float:
+def _cpu_pressure_s() -> float:
     """Seconds in which some task waited for a CPU; 0 if the kernel was built or started without PSI."""
     with suppress(OSError):  # absent, or "Operation not supported" with psi=0
-        for line in (proc / "pressure/cpu").read_text(encoding="ascii").splitlines():
+        for line in (_PROC / "pressure/cpu").read_text(encoding="ascii").splitlines():
             if line.startswith("some "):
                 return int(line.rpartition("total=")[2]) / 1e6
     return 0.0
@@ -185,16 +184,12 @@ class Load:
         return f"{self.contention.other_busy_cores:.2f} cores of other work{f' ({names})' if names else ''}{steal}"
 
 
-Look = Callable[[], Load]
-
-
 @contextmanager
 def quiet_turn(
     limits: ContentionSettings,
     turn: Turn,
     others_turn: Callable[[], bool],
     tell: Callable[[str], None],
-    look: Look | None = None,
 ) -> Iterator[None]:
     """Take a turn on this host while the host is quiet by the run's limits; ``tell`` reports any wait.
 
@@ -215,7 +210,7 @@ def quiet_turn(
         quiet = Deadline("quiet", seconds)
         while True:
             begin_s = awake_s()
-            load = (look or look_around)()
+            load = look_around()
             looked_s += awake_s() - begin_s
             if load.is_above(limits):
                 break
@@ -242,25 +237,25 @@ def quiet_turn(
             pass  # each look takes its time
 
 
-def look_around(seconds: float = _LOOK_S, proc: Path = _PROC) -> Load:
-    """Measure the host's load for some seconds."""
-    meter, before = ContentionMeter(lambda: 0.0, proc), _cpu_s(proc)
-    time.sleep(seconds)
-    seen, after = meter.stop(), _cpu_s(proc)
+def look_around() -> Load:
+    """Measure the host's load for a moment."""
+    meter, before = ContentionMeter(lambda: 0.0), _cpu_s()
+    time.sleep(_LOOK_S)
+    seen, after = meter.stop(), _cpu_s()
     cores: defaultdict[str, float] = defaultdict(float)
     for process, (name, cpu_s) in after.items():
-        cores[name] += max(cpu_s - before.get(process, (name, 0.0))[1], 0.0) / seconds
+        cores[name] += max(cpu_s - before.get(process, (name, 0.0))[1], 0.0) / _LOOK_S
     most = sorted(cores.items(), key=lambda one: one[1], reverse=True)[:_NAMED]
     return Load(seen, tuple(one for one in most if one[1] >= _LEAST_CORES))
 
 
-def _cpu_s(proc: Path) -> dict[tuple[int, str], tuple[str, float]]:
+def _cpu_s() -> dict[tuple[int, str], tuple[str, float]]:
     """Name and CPU seconds so far of each other process, by its id and start time (proc_pid_stat(5)).
 
     The name is not part of the key, since it may change: a kernel worker's depends on its work.
     """
     found = {}
-    for entry in proc.glob("[0-9]*/stat"):
+    for entry in _PROC.glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):  # it ended meanwhile
             before, _, after = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")
             pid, _, name = before.partition(" (")

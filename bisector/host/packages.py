@@ -4,12 +4,10 @@ Names on Fedora, openSUSE and Arch: Documentation/admin-guide/verify-bugs-and-bi
 ("Install build requirements"). Fedora's dnf also accepts the path of a file and installs the package that has it.
 """
 
-import functools
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from bisector.core.errors import UserError
 
@@ -28,7 +26,7 @@ class Family:
     names: Mapping[str, str]
 
 
-_DEBIAN = Family("apt install", MappingProxyType({}))
+_DEBIAN = Family("apt install", {})
 _FEDORA = {
     "libelf-dev": "/usr/include/libelf.h",
     "libssl-dev": "/usr/include/openssl/pkcs7.h",
@@ -44,17 +42,15 @@ _FAMILIES: Mapping[str, Family] = {
 }
 
 
-def install(*packages: str, family: Family | None = None) -> str:
+def install(*packages: str) -> str:
     """The command that installs packages, given by Debian's names.
 
     If another distribution's name of a package is not known, the command ends in a comment that says so.
     """
-    family = family or _family()
-    wanted = sorted(set(packages))
-    if family is _DEBIAN:
-        return f"{_sudo()}{family.command} {' '.join(wanted)}"
-    command = f"{_sudo()}{family.command} {' '.join(family.names.get(name, name) for name in wanted)}"
-    unknown = [name for name in wanted if name not in family.names]
+    family, wanted = _family(), sorted(set(packages))
+    unknown = [name for name in wanted if name not in family.names and family is not _DEBIAN]
+    sudo = "" if os.geteuid() == 0 else _SUDO
+    command = f"{sudo}{family.command} {' '.join(family.names.get(name, name) for name in wanted)}"
     return command + (f"  # Debian's name: {' '.join(unknown)}" if unknown else "")
 
 
@@ -72,23 +68,15 @@ def merged(commands: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{command}{' '.join(names)}" for command, names in words.items())
 
 
-def family_of(release: Mapping[str, str]) -> Family:
-    """The family by ``ID`` and ``ID_LIKE`` of os-release(5); Debian's if it is not known."""
-    likes: Sequence[str] = [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
-    # "opensuse-leap" is also like "suse opensuse".
-    return next((_FAMILIES[like] for like in likes if like in _FAMILIES), _DEBIAN)
-
-
-@functools.cache
 def _family() -> Family:
+    """The family by ``ID`` and ``ID_LIKE`` of os-release(5); Debian's if it is not known."""
     try:
-        return family_of(platform.freedesktop_os_release())
+        release = platform.freedesktop_os_release()
     except OSError:
         return _DEBIAN
-
-
-def _sudo() -> str:
-    return "" if os.geteuid() == 0 else _SUDO
+    # "opensuse-leap" is also like "suse opensuse".
+    likes = (release.get("ID", ""), *release.get("ID_LIKE", "").split())
+    return next((_FAMILIES[like] for like in likes if like in _FAMILIES), _DEBIAN)
 
 
 def not_installed(program: str, package: str) -> UserError:

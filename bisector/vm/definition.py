@@ -29,7 +29,7 @@ from bisector.config import Accelerator, DiskSettings, StorageSettings
 from bisector.core.deadline import Deadline, DeadlineExpired
 from bisector.core.errors import InfraError, UserError
 from bisector.host import process
-from bisector.host.disks import BlockDevice, BlockSizes, UsedDisks, block_sizes, disk_name
+from bisector.host.disks import USED_DISKS, BlockDevice, BlockSizes, UsedDisks, block_sizes, disk_name
 from bisector.host.files import direct_io, scratch
 from bisector.host.packages import not_installed
 from bisector.storage.disks import Bus
@@ -315,7 +315,7 @@ def attached(
     later the disk must carry the label. Raises :class:`UserError` for a disk that may not be overwritten, and its
     subclass :class:`DiskUnavailable`.
     """
-    used = UsedDisks.of(run_dir)
+    used = UsedDisks(run_dir / USED_DISKS)
     iops, bytes_per_s = chosen.iops_limit, chosen.bytes_per_s_limit
     disk = partial(DiskSpec, serial, iops_limit=iops, bytes_per_s_limit=bytes_per_s, bus=chosen.guest.bus)
     with existing(serial, chosen, overwrite, used) as device:

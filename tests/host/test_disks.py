@@ -173,7 +173,7 @@ def test_a_named_disk_is_overwritten_when_a_run_first_uses_it_and_has_its_label_
     disk: File, tmp_path: Path
 ) -> None:
     """Its settings name it as long as the run goes on; what is there by then, nobody has spoken of."""
-    used = UsedDisks.of(tmp_path)
+    used = UsedDisks(tmp_path / "used-disks")
     at(0, random.Random(1).randbytes(SIZE_BYTES))(disk.path)
     for _ in range(2):
         disk.check(("WD-1",), used)
@@ -183,7 +183,7 @@ def test_a_named_disk_is_overwritten_when_a_run_first_uses_it_and_has_its_label_
     with pytest.raises(UserError, match="has lost the label that this run gave it") as caught:
         disk.check(("WD-1",), used)
     assert f"rm {tmp_path}/used-disks; bisector resume" in caught.value.hint
-    disk.check(("WD-1",), UsedDisks.of(tmp_path / "another run"))
+    disk.check(("WD-1",), UsedDisks(tmp_path / "another"))
 
 
 def test_a_label_is_of_one_disk(disk: File) -> None:
@@ -233,21 +233,23 @@ def test_what_the_kernel_tells_of_a_disk_names_it(
     tmp_path: Path, files: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its equal in another machine has another name: --overwrite is obeyed on all hosts."""
-    monkeypatch.setattr("bisector.host.disks.machine_id", lambda: MACHINE)
+    monkeypatch.setattr(disks, "machine_id", lambda: MACHINE)
+    monkeypatch.setattr(disks, "_SYS", tmp_path)
     device = tmp_path / "devices/block"
     for path, text in files.items():
         (device / path).parent.mkdir(parents=True, exist_ok=True)
         (device / path).write_bytes(text.encode("latin-1"))
     (tmp_path / "8:1").symlink_to(device)
-    assert disk_name(os.makedev(8, 1), tmp_path) == name
+    assert disk_name(os.makedev(8, 1)) == name
     (device / "sda1").mkdir()
     (device / "sda1/partition").write_text("1\n")
     (tmp_path / "8:2").symlink_to(device / "sda1")
-    assert disk_name(os.makedev(8, 2), tmp_path) == f"{name}-part1"
+    assert disk_name(os.makedev(8, 2)) == f"{name}-part1"
 
 
-def test_two_namespaces_of_one_nvme_device_have_two_names(tmp_path: Path) -> None:
+def test_two_namespaces_of_one_nvme_device_have_two_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Linux 6.1 shows them: the serial number is the controller's."""
+    monkeypatch.setattr(disks, "_SYS", tmp_path)
     controller = tmp_path / "devices/nvme0"
     controller.mkdir(parents=True)
     (controller / "serial").write_text("S123\n")
@@ -258,7 +260,7 @@ def test_two_namespaces_of_one_nvme_device_have_two_names(tmp_path: Path) -> Non
         (namespace / "nsid").write_text(f"{n}\n")
         (namespace / "wwid").write_text(f"eui.002538b47150600{n}\n")
         (tmp_path / f"259:{n}").symlink_to(namespace)
-    names = [disk_name(os.makedev(259, n), tmp_path) for n in (1, 2)]
+    names = [disk_name(os.makedev(259, n)) for n in (1, 2)]
     assert names == ["eui.002538b471506001", "eui.002538b471506002"]
 
 
@@ -267,8 +269,9 @@ def test_two_namespaces_of_one_nvme_device_have_two_names(tmp_path: Path) -> Non
     [(512, 512, (512, 512)), (512, 4096, (512, 4096)), (4096, 4096, (4096, 4096)), (16384, 16384, (4096, 16384))],
 )
 def test_a_guest_is_told_the_block_sizes_of_the_disk(
-    tmp_path: Path, logical: int, physical: int, told: tuple[int, int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logical: int, physical: int, told: tuple[int, int]
 ) -> None:
+    monkeypatch.setattr(disks, "_SYS", tmp_path)
     queue = tmp_path / "devices" / "sda" / "queue"
     (queue.parent / "sda1").mkdir(parents=True)
     queue.mkdir()
@@ -277,4 +280,4 @@ def test_a_guest_is_told_the_block_sizes_of_the_disk(
     (tmp_path / "8:0").symlink_to(queue.parent)
     (tmp_path / "8:1").symlink_to(queue.parent / "sda1")
     for minor in range(2):
-        assert block_sizes(os.makedev(8, minor), tmp_path) == BlockSizes(*told)
+        assert block_sizes(os.makedev(8, minor)) == BlockSizes(*told)

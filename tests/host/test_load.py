@@ -33,7 +33,8 @@ class FakeProc:
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> FakeProc:
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
+    monkeypatch.setattr(load, "_PROC", tmp_path)
     return FakeProc(tmp_path)
 
 
@@ -50,7 +51,7 @@ def _ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_guest_is_ours_and_the_rest_is_foreign(proc: FakeProc) -> None:
     guest = iter([5.0, 20.0])
     proc.write(busy=1000, idle=0, steal=0, pressure_us=1_000_000)
-    meter = ContentionMeter(lambda: next(guest), proc.root)
+    meter = ContentionMeter(lambda: next(guest))
     proc.write(busy=3000, idle=0, steal=500, pressure_us=3_500_000)
     contention = meter.stop()
     assert contention.other_busy_cores == pytest.approx(0.5)  # 20 s busy, 15 s of them the guest, in 10 s
@@ -61,7 +62,7 @@ def test_guest_is_ours_and_the_rest_is_foreign(proc: FakeProc) -> None:
 @pytest.mark.usefixtures("_ten_seconds")
 def test_without_psi_its_share_is_zero(proc: FakeProc) -> None:
     proc.write(busy=0, idle=0, steal=0, pressure_us=None)
-    meter = ContentionMeter(lambda: 0.0, proc.root)
+    meter = ContentionMeter(lambda: 0.0)
     proc.write(busy=100, idle=100, steal=0, pressure_us=None)
     assert meter.stop().psi_some_share == 0.0
 
@@ -118,6 +119,7 @@ class Clock:
         self._others = iter(others)
         self._last = QUIET
         monkeypatch.setattr("bisector.core.deadline.time.monotonic", lambda: 10.0 * self.looks)
+        monkeypatch.setattr(load, "look_around", self.look)
 
     def look(self) -> Load:
         self.looks += 1
@@ -135,7 +137,7 @@ class Clock:
 
     def wait(self, limits: ContentionSettings = LIMITS) -> None:
         others = partial(next, self._others, False)
-        with quiet_turn(limits, self.turn, others, self.told.append, self.look):
+        with quiet_turn(limits, self.turn, others, self.told.append):
             self.course += "!"
 
 
@@ -176,9 +178,10 @@ def stat(pid: int, name: str, ticks: int) -> str:
 
 
 def test_a_worker_that_got_another_name_was_not_busy_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "_PROC", tmp_path)
     (tmp_path / "stat").write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
     (tmp_path / "77").mkdir()
     worker = tmp_path / "77" / "stat"
     worker.write_text(stat(77, "kworker/0:1-events", 100_000))
     monkeypatch.setattr("bisector.host.load.time.sleep", lambda _: worker.write_text(stat(77, "kworker/0:1", 100_001)))
-    assert look_around(1.0, tmp_path).busiest == ()
+    assert look_around().busiest == ()

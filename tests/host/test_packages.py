@@ -4,13 +4,23 @@ import os
 
 import pytest
 
-from bisector.host import packages
-from bisector.host.packages import family_of, install, merged
+from bisector.host.packages import install, merged
 
 
 @pytest.fixture(autouse=True)
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+def on(release: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with this os-release(5), or without one."""
+
+    def found() -> dict[str, str]:
+        if release is None:
+            raise OSError
+        return release
+
+    monkeypatch.setattr("platform.freedesktop_os_release", found)
 
 
 @pytest.mark.parametrize(
@@ -24,28 +34,23 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ID": "manjaro", "ID_LIKE": "arch"}, "pacman -S --needed flex libelf"),
         ({"ID": "unheard-of"}, "apt install flex libelf-dev"),
         ({}, "apt install flex libelf-dev"),
+        (None, "apt install flex libelf-dev"),
     ],
 )
-def test_the_command_of_each_family(release: dict[str, str], command: str) -> None:
-    assert install("libelf-dev", "flex", "flex", family=family_of(release)) == command
+def test_the_command_of_each_family(
+    release: dict[str, str] | None, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(release, monkeypatch)
+    assert install("libelf-dev", "flex", "flex") == command
 
 
 def test_an_ordinary_user_needs_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert install("git", family=family_of({})) == "sudo apt install git"
-    assert merged([install("git", family=family_of({}))] * 2) == ("sudo apt install git",)
+    on({}, monkeypatch)
+    assert install("git") == "sudo apt install git"
+    assert merged([install("git")] * 2) == ("sudo apt install git",)
 
 
 def test_installations_are_merged_into_the_first() -> None:
     commands = ["apt install bc", "bisector image build", "apt install git bc", "bisector image build", "dnf install x"]
     assert merged(commands) == ("apt install bc git", "bisector image build", "dnf install x")
-
-
-def test_without_os_release_debians_names_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent() -> dict[str, str]:
-        raise OSError
-
-    packages._family.cache_clear()
-    monkeypatch.setattr("platform.freedesktop_os_release", absent)
-    assert install("git") == "apt install git"
-    packages._family.cache_clear()
