@@ -212,7 +212,7 @@ def _no_room(settings: Settings) -> Iterator[Problem]:
     stack, disks = storage.stack, extents(storage)
     yield from stack.problems(disks, storage.layers, files)
     kept = len(stack.phases)  # the files of a run that prepares another one stay
-    device = stack.extent(disks, storage.layers)
+    device = stack.device.extent(disks, storage.layers)
     if not _has_room(device, stack, files.total_bytes * kept):
         over, where = f", {kept} times over" if kept > 1 else "", size_text(device.size_bytes or 0)
         where = f"a file system on {where}" if stack.file_system.has_files else where

@@ -18,20 +18,22 @@ from typing import Annotated, Literal
 from bisector.core.errors import UserError
 from bisector.core.metric import Better, Metric, Unit
 from bisector.core.setting import AUTO, Block, Meta, Option, Problem, Size
-from bisector.core.shell import CommandResult, Shell, Step, run_steps
-from bisector.core.trial import FaultKind, KernelFault, Stage
+from bisector.core.shell import CommandResult, Step
+from bisector.core.trial import FaultKind
 from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
 from bisector.storage.layer import (
     FILLED,
     FILLED_BEFORE,
+    HIT_RATIO,
     Capacity,
     Counters,
+    Device,
     Files,
     Layer,
     LayerPlan,
     Phase,
-    Site,
+    answer,
     not_full_before,
 )
 
@@ -73,7 +75,6 @@ _NOT_EVERYWHERE = frozenset(
     | {"writeback_consider_fragment", "cache/internal/idle_max_writeback_rate", "cache/internal/gc_after_writeback"}
 )
 
-_STATUS_DEADLINE_S = 60.0
 _SECTOR = 512
 _START_BYTES = 1 << 20  # where the partition begins
 _LEAST_BUCKETS = 513  # cache_alloc() in drivers/md/bcache/super.c: "ca->sb.nbuckets is too small"
@@ -84,10 +85,6 @@ _MOST_CUTOFF_BYTES = 2**31 - 1  # it was read as an int before v5.1 (drivers/md/
 _WAITS = 100  # tenths of a second
 _FILL_CHUNK_BYTES, _READS_OF_BUCKET = 4 << 20, 4
 _LEFT_PERCENT = 3  # unused in a full cache: some buckets are always kept free
-
-
-class BcacheUnreadable(Exception):
-    """sysfs lacks a file, or shows text that no kernel writes."""
 
 
 def _chosen(words: str) -> str:
@@ -166,9 +163,12 @@ class BcacheStatus:
 
 
 def parse_status(text: str) -> BcacheStatus:
-    """Read the lines of :data:`_FILES`; raises :class:`BcacheUnreadable`."""
+    """Read the lines of :data:`_FILES`.
+
+    Raises :class:`KernelFault` if sysfs lacks a file, or shows what no kernel writes, and for a bcache that has failed.
+    """
     if len(text) > _LONGEST:
-        raise BcacheUnreadable(f"sysfs shows {len(text):,} characters of a bcache")
+        raise fault(f"sysfs shows {len(text):,} characters of a bcache")
     pairs = []
     for line in text.splitlines():
         path, _, content = line.partition(":")
@@ -181,7 +181,7 @@ def parse_status(text: str) -> BcacheStatus:
         # A file shows the chosen word of a list, a number, or a size, of which 0 is "0.0k".
         fixed = {name: shown[name] for name in FIXED if name in shown or name not in _NOT_EVERYWHERE}
         chosen = {name: found[1] for name, text in fixed.items() if (found := _CHOSEN.search(text))}
-        return BcacheStatus(
+        status = BcacheStatus(
             has={name: read(shown[name]) for name, read in _ASKED.items()}
             | {name: "0" if text == "0.0k" else text[:_QUOTED] for name, text in fixed.items()}
             | chosen,
@@ -196,9 +196,12 @@ def parse_status(text: str) -> BcacheStatus:
             fill_end_percent=_whole(shown[_FILL_END]) if _FILL_END in shown else None,
         )
     except KeyError as error:
-        raise BcacheUnreadable(f"sysfs has no {str(error.args[0])[:_QUOTED]} of the bcache") from error
+        raise fault(f"sysfs has no {str(error.args[0])[:_QUOTED]} of the bcache") from error
     except (ValueError, IndexError) as error:
-        raise BcacheUnreadable(f"sysfs shows what is not a bcache: {text.strip()[:_QUOTED]!r}") from error
+        raise fault(f"sysfs shows what is not a bcache: {text.strip()[:_QUOTED]!r}") from error
+    if status.state not in ("clean", "dirty"):
+        raise fault(f"the state of the bcache is {status.state!r}", kind=FaultKind.IO_ERROR)
+    return status
 
 
 def counted(before: BcacheStatus, after: BcacheStatus) -> Iterator[tuple[str, float]]:
@@ -206,7 +209,7 @@ def counted(before: BcacheStatus, after: BcacheStatus) -> Iterator[tuple[str, fl
     reads = after.read_sectors - before.read_sectors
     below = after.read_sectors_below - before.read_sectors_below
     if reads > 0:
-        yield "cache.hit_ratio", 100 * max(0.0, 1 - below / reads)
+        yield HIT_RATIO, 100 * max(0.0, 1 - below / reads)
     yield "cache.hits", float(after.hits - before.hits)
     yield "cache.misses", float(after.misses - before.misses)
     yield "cache.bypassed", float(after.bypassed_bytes - before.bypassed_bytes)
@@ -287,12 +290,8 @@ class Bcache(Layer):
             return
         if cache // bucket < _LEAST_BUCKETS:
             yield Problem((size_key, bucket_key), f"bcache needs {_LEAST_BUCKETS} buckets or more")
-        needed = cache + _START_BYTES
-        if self.cache_bytes is not None and fast.size_bytes is not None and needed > fast.size_bytes:
-            yield Problem(
-                (size_key, *fast.keys),
-                f"the cache needs {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
-            )
+        if self.cache_bytes is not None:
+            yield from fast.lacks(cache + _START_BYTES, "the cache needs", size_key)
         if self.mode != "none" and slow.size_bytes is not None and slow.size_bytes < cache:
             yield Problem(
                 (*slow.keys, size_key),
@@ -305,10 +304,10 @@ class Bcache(Layer):
         cache = self.cache_bytes or below[0].size_bytes or data_bytes
         return cache + _START_BYTES, data_bytes + _START_BYTES
 
-    def make(self, site: Site) -> LayerPlan:
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
         """Register and attach a bcache, and write its settings, which are checked in sysfs afterwards."""
-        fast, slow = (one.path for one in site.below)
-        device = f"/dev/bisector-bcache{site.suffix}"
+        fast, slow = (one.path for one in below)
+        device = f"/dev/bisector-bcache{suffix}"
         cache, sysfs, fill_end = (f"{device}-{name}" for name in ("cache", "sysfs", "fill-end"))
 
         def no_partition(failed: CommandResult) -> UserError:
@@ -354,7 +353,7 @@ class Bcache(Layer):
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
             # sysfs shows the cutoff with two or three digits only. Any other difference is the kernel's fault.
-            has = _read(answers[0], Stage.STORAGE).has
+            has = parse_status(answers[0]).has
             cutoff, buckets = int(has["sequential_cutoff"]), has["cache/cache0/nbuckets"]
             is_near = abs(cutoff - self.cutoff_bytes) <= self.cutoff_bytes / 10
             asked = {
@@ -371,16 +370,12 @@ class Bcache(Layer):
                 tail = [line for line in answers[0].splitlines() if line.isprintable()][:20]
                 raise fault(f"sysfs: the bcache has {', '.join(others)}", *tail)
 
-        def status(shell: Shell) -> BcacheStatus:
-            (text,) = run_steps(shell, (Step(show, kernel_fault_in_run),), _STATUS_DEADLINE_S)
-            return _read(text, Stage.WORKLOAD)
-
         return LayerPlan(
             device,
             (*partition, *made),
             steps(show),
             verify,
-            counters=Counters(status, counted),
+            counters=Counters(lambda shell: parse_status(answer(shell, show)), counted),
             fill=partial(self._fill, device, sysfs, fill_end),
         )
 
@@ -429,13 +424,3 @@ class Bcache(Layer):
             f"echo {self.cutoff_bytes} > {sysfs}/sequential_cutoff",
         )
         return tuple(Step(one, kernel_fault_in_run) for one in commands)
-
-
-def _read(text: str, stage: Stage) -> BcacheStatus:
-    try:
-        status = parse_status(text)
-    except BcacheUnreadable as error:
-        raise KernelFault(stage, FaultKind.COMMAND_FAILED, str(error)) from error
-    if status.state not in ("clean", "dirty"):
-        raise KernelFault(stage, FaultKind.IO_ERROR, f"the state of the bcache is {status.state!r}")
-    return status

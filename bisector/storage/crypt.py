@@ -9,7 +9,7 @@ from bisector.core.errors import InfraError
 from bisector.core.setting import Meta, Option, Problem
 from bisector.storage import device_mapper
 from bisector.storage.disks import fault, not_an_answer, steps
-from bisector.storage.layer import Capacity, Feature, Files, Layer, LayerPlan, Since, Site
+from bisector.storage.layer import Capacity, Device, Feature, Files, Layer, LayerPlan, Since
 
 _CIPHER = r"[a-z0-9_]+(?:,[a-z0-9_]+)?-[a-z0-9_]+(?:-[a-z0-9_]+(?::[a-z0-9_-]+)?)?"
 # START LENGTH crypt CIPHER KEY IV-OFFSET DEVICE OFFSET [N OPTION…] (Documentation/admin-guide/device-mapper/
@@ -101,10 +101,10 @@ class Crypt(Layer):
             sentence = f"{device.what} has {device.size_bytes:,} bytes, which are no whole sectors"
             yield Problem(("storage.crypt.sector_size", *device.keys), sentence)
 
-    def make(self, site: Site) -> LayerPlan:
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
         """Make the device with cryptsetup, which decides where it lies; check the kernel's table of it."""
-        name = f"crypt{site.suffix}"
-        (device,) = site.below
+        name = f"crypt{suffix}"
+        (device,) = below
         key_file = f"/run/{name}.key"
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
@@ -123,12 +123,9 @@ class Crypt(Layer):
                 )
             if others := [word for word in options if not _SECTOR_SIZE.fullmatch(word)]:
                 raise InfraError(f"cryptsetup made {', '.join(others)[:200]}, which nobody asked for")
-            try:
-                below = device_mapper.parse_dependencies(deps, names)
-                number = device_mapper.numbers_of(names).get(name, "nothing")
-                device_mapper.check_place(name, number, below, {numbers[leaf] for leaf in device.leaves})
-            except device_mapper.MapperUnreadable as error:
-                raise fault(str(error)) from error
+            tables = device_mapper.parse_dependencies(deps, names)
+            number = device_mapper.numbers_of(names).get(name, "nothing")
+            device_mapper.check_place(name, number, tables, {numbers[leaf] for leaf in device.leaves})
 
         made = steps(
             device_mapper.WITHOUT_UDEV,

@@ -5,22 +5,18 @@ import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.setting import Problem
-from bisector.core.shell import CommandResult, Shell, Step, run_steps
-from bisector.core.trial import FaultKind, KernelFault, Stage
+from bisector.core.shell import CommandResult, Step
 from bisector.core.units import size_text
-from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
-from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Site
+from bisector.storage.disks import fault, kernel_fault, not_an_answer, steps
+from bisector.storage.layer import Capacity, Counters, Device, Files, Layer, LayerPlan, answer
 
 _MIB = 1 << 20
 SECTOR_BYTES = 512
 _EXTENT_BYTES = 4 << 20  # vgcreate(8): the default physical extent size, to which LVs are rounded up
-_STATUS_DEADLINE_S = 60.0
-_QUOTED = 200
 _LONGEST_LINE = 4096  # about as long as the kernel's buffer (drivers/md/dm-ioctl.c); real lines are shorter
 _NAMED = re.compile(r"(\S+) (\d+) (\d+)")
 _DEVICE_NUMBER = re.compile(r"\((\d+),\s*(\d+)\)")
@@ -31,34 +27,23 @@ WITHOUT_UDEV = "export DM_DISABLE_UDEV=1"
 TREE = steps("dmsetup deps", "dmsetup info -c --noheadings --separator ' ' -o name,major,minor")
 
 
-class MapperUnreadable(Exception):
-    """A target of device-mapper has failed, or device-mapper printed what it never prints."""
-
-
-def quoted(line: str) -> str:
-    """The beginning of a line that a guest printed, quoted for a message."""
-    return repr(line.strip()[:_QUOTED])
-
-
 def arguments(line: str, target: str) -> list[str]:
     """The words after ``START LENGTH TARGET``, which the device's name may precede.
 
-    Raises :class:`MapperUnreadable` if the line is of another target.
+    Raises :class:`KernelFault` if the line is of another target.
     """
-    if len(line) > _LONGEST_LINE:
-        raise MapperUnreadable(f"a line of {len(line):,} characters about a {target}: {quoted(line)}")
-    words = line.split()
+    words = line.split() if len(line) <= _LONGEST_LINE else []
     if target not in words[:4]:
-        raise MapperUnreadable(f"not a {target} device: {quoted(line)}")
+        raise not_an_answer(f"dmsetup, asked about a {target},", line)
     return words[words.index(target) + 1 :]
 
 
 def numbers_of(names: str) -> dict[str, str]:
-    """Return ``major:minor`` of each device by its name, from ``dmsetup info``; raises :class:`MapperUnreadable`."""
+    """Return ``major:minor`` of each device by its name, from ``dmsetup info``; raises :class:`KernelFault`."""
     numbers = {}
     for line in names.splitlines():
         if (named := _NAMED.fullmatch(line.strip())) is None:
-            raise MapperUnreadable(f"not a line of dmsetup info: {quoted(line)}")
+            raise not_an_answer("dmsetup info", line)
         numbers[named[1]] = f"{named[2]}:{named[3]}"
     return numbers
 
@@ -66,42 +51,37 @@ def numbers_of(names: str) -> dict[str, str]:
 def parse_dependencies(deps: str, names: str) -> dict[str, tuple[str, ...]]:
     """The devices directly below each device, all as ``major:minor``, from the answers to :data:`TREE`.
 
-    Raises :class:`MapperUnreadable`.
+    Raises :class:`KernelFault`.
     """
     numbers = numbers_of(names)
     below = {}
     for line in deps.splitlines():
         name, _, devices = line.partition(":")
         if name.strip() not in numbers:
-            raise MapperUnreadable(f"dmsetup deps names a device that dmsetup info does not: {quoted(line)}")
+            raise not_an_answer("dmsetup deps, about a device that dmsetup info does not name,", line)
         below[numbers[name.strip()]] = tuple(f"{major}:{minor}" for major, minor in _DEVICE_NUMBER.findall(devices))
     return below
 
 
-def disks_below(device: str, below: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """The devices at the bottom, which device-mapper did not make; empty if devices lie on each other in a ring."""
+def check_place(what: str, device: str, below: Mapping[str, tuple[str, ...]], disks: Collection[str]) -> None:
+    """Check that a device lies on exactly these disks; one in a ring of devices lies on none.
+
+    Raises :class:`InfraError` if it does not, since tools and the host's disks decide that, never the kernel under
+    test; and :class:`KernelFault` if the kernel does not say where the device lies.
+    """
+    if device not in below:  # it is device-mapper's
+        raise fault(f"dmsetup deps has nothing about {what}, {device[:40]!r}")
     bottom, seen, waiting = set(), {device}, [device]
     while waiting:
         upper = waiting.pop()
-        if upper not in below:
+        if upper in below:
+            lower = set(below[upper]) - seen
+            seen |= lower
+            waiting += lower
+        else:  # device-mapper did not make it
             bottom.add(upper)
-            continue
-        lower = set(below[upper]) - seen
-        seen |= lower
-        waiting += lower
-    return bottom
-
-
-def check_place(what: str, device: str, below: Mapping[str, tuple[str, ...]], disks: Collection[str]) -> None:
-    """Check that a device lies on exactly these disks.
-
-    Raises :class:`InfraError` if it does not, since tools and the host's disks decide that, never the kernel under
-    test; and :class:`MapperUnreadable` if the kernel does not say where the device lies.
-    """
-    if device not in below:  # it is device-mapper's
-        raise MapperUnreadable(f"dmsetup deps has nothing about {what}, {device[:40]!r}")
-    if (found := disks_below(device, below)) != set(disks):
-        where, instead = (", ".join(sorted(one)) for one in (found, disks))
+    if bottom != set(disks):
+        where, instead = (", ".join(sorted(one)) for one in (bottom, disks))
         raise InfraError(f"{what} is on {where or 'no disk'} instead of {instead}")
 
 
@@ -136,14 +116,13 @@ class LvmCacheLayer(Layer):
 
     @abstractmethod
     def read_status(self, line: str) -> Any:
-        """The status from a line of ``dmsetup status``; raises :class:`MapperUnreadable`, also for a failed cache."""
+        """The status from a line of ``dmsetup status``; raises :class:`KernelFault`, also for a failed cache."""
 
     @abstractmethod
     def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
         """Compare what was made with what was asked for; return ``major:minor`` of each part, including the origin.
 
-        Raises :class:`KernelFault` if the kernel made something else, :class:`InfraError` if LVM did, and
-        :class:`MapperUnreadable`.
+        Raises :class:`KernelFault` if the kernel made something else, and :class:`InfraError` if LVM did.
         """
 
     @abstractmethod
@@ -156,12 +135,7 @@ class LvmCacheLayer(Layer):
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """Yield a problem if the cache does not fit on its device, or if the files of a run cannot fill it."""
-        fast, needed = below[0], self.fast_bytes()
-        if fast.size_bytes is not None and needed > fast.size_bytes:
-            yield Problem(
-                (*self.size_keys, *fast.keys),
-                f"{self.takes} {size_text(needed)} on {fast.what}, which has {size_text(fast.size_bytes)}",
-            )
+        yield from below[0].lacks(self.fast_bytes(), self.takes, *self.size_keys)
         if files.total_bytes < (wanted := self.filled_by()):
             size = size_text(math.ceil(wanted * files.share / _MIB) * _MIB)
             larger = files.advice or (f"{files.setting}{size}" if files.setting else "")
@@ -175,22 +149,19 @@ class LvmCacheLayer(Layer):
         """The whole cache, and all data on the origin."""
         return self.fast_bytes(), data_bytes + _EXTENT_BYTES
 
-    def make(self, site: Site) -> LayerPlan:
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
         """A cached logical volume, which is checked against what device-mapper shows."""
-        group = f"{self.group}{site.suffix}"
+        group = f"{self.group}{suffix}"
         device = f"{group}-origin"  # device-mapper's name of the logical volume
-        fast, slow = site.below
+        fast, slow = below
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
             table_line, status_line, *tree = answers
-            self._status(status_line, Stage.STORAGE)
-            try:
-                below = parse_dependencies(*tree)
-                for part, number in self.check_made(table_line, status_line).items():
-                    disks = {numbers[leaf] for leaf in (slow if part == "origin" else fast).leaves}
-                    check_place(f"the cache's {part}", number, below, disks)
-            except MapperUnreadable as error:
-                raise fault(str(error)) from error
+            self.read_status(status_line)  # of a failed cache nothing else is worth telling
+            tables = parse_dependencies(*tree)
+            for part, number in self.check_made(table_line, status_line).items():
+                disks = {numbers[leaf] for leaf in (slow if part == "origin" else fast).leaves}
+                check_place(f"the cache's {part}", number, tables, disks)
 
         made = (
             # The host's two disks may differ in logical block size, and then the guest's do, too. Only vgcreate objects
@@ -202,8 +173,9 @@ class LvmCacheLayer(Layer):
             ),
             *self.volumes(group, fast.path, slow.path),
         )
-        checks = (*steps(f"dmsetup table {device}", f"dmsetup status {device}"), *TREE)
-        counters = Counters(partial(self._read, device), self.counted)
+        show = f"dmsetup status {device}"
+        checks = (*steps(f"dmsetup table {device}", show), *TREE)
+        counters = Counters(lambda shell: self.read_status(answer(shell, show)), self.counted)
         return LayerPlan(f"/dev/{group}/origin", made, checks, verify, (*fast.leaves, *slow.leaves), counters)
 
     def volume_fault(self, failed: CommandResult) -> BisectorError:
@@ -214,13 +186,3 @@ class LvmCacheLayer(Layer):
             f"the cache does not fit on its disk: {failed.reason}",
             f"{' and '.join(self.size_keys)} must fit on the disk of the cache, with a few MiB for LVM",
         )
-
-    def _read(self, device: str, shell: Shell) -> Any:
-        (line,) = run_steps(shell, (Step(f"dmsetup status {device}", kernel_fault_in_run),), _STATUS_DEADLINE_S)
-        return self._status(line, Stage.WORKLOAD)
-
-    def _status(self, line: str, stage: Stage) -> Any:
-        try:
-            return self.read_status(line)
-        except MapperUnreadable as error:
-            raise KernelFault(stage, FaultKind.IO_ERROR, str(error), (line.strip(),)) from error

@@ -268,9 +268,9 @@ def path_of(disk: str, bus: Bus = Bus.VIRTIO) -> str:
     return f"{_BY_ID}/{bus.link}{disk}"
 
 
-def fault(reason: str, *tail: str) -> KernelFault:
+def fault(reason: str, *tail: str, kind: FaultKind = FaultKind.COMMAND_FAILED) -> KernelFault:
     """A fault of this kernel while the stack was made, with the lines that show it."""
-    return KernelFault(Stage.STORAGE, FaultKind.COMMAND_FAILED, reason, tail)
+    return KernelFault(Stage.STORAGE, kind, reason, tail)
 
 
 def kernel_fault(failed: CommandResult) -> BisectorError:

@@ -24,9 +24,8 @@ from typing import Annotated, ClassVar, TypeAlias
 from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.setting import Form, Meta, Option, Problem
 from bisector.core.shell import CommandResult, Step
-from bisector.core.units import size_text
 from bisector.storage.disks import fault, kernel_fault, not_an_answer, steps
-from bisector.storage.layer import MOUNTPOINT, Capacity, Feature, Files, Layer, LayerPlan, Since, Site
+from bisector.storage.layer import MOUNTPOINT, Capacity, Device, Feature, Files, Layer, LayerPlan, Since
 
 # Words that name no file: a shell in the guest runs this text, which the user wrote.
 _WORDS = r"^-[-A-Za-z0-9_.,:=^ ]*$"
@@ -217,16 +216,14 @@ class FileSystem(Layer):
             else:
                 continue
             yield Problem((f"storage.{self.name}.mount_options",), sentence, "leave it out")
-        if device.size_bytes is not None and device.size_bytes < self.least_bytes:
-            sentence = (
-                f"{self.name} needs {size_text(self.least_bytes)}, and {device.what} has {size_text(device.size_bytes)}"
-            )
-            yield Problem(("storage.stack", *device.keys), sentence)
+        yield from device.lacks(self.least_bytes, f"{self.name} needs", "storage.stack")
 
     def unverifiable(self) -> Iterator[str]:
         """Yield a sentence for each mount option that no kernel shows."""
         for option in self.mount_options.split(","):
-            if not self.can_be_told(option):
+            # The opposite of an option that begins with "no" would be shown.
+            is_default = option in _UNSHOWN or option in self.shown_as or option.startswith("no")
+            if not is_default and _name(option) not in self.shown_always | _OF_EVERY_MOUNT:
                 said = f"kernels do not show {option}: it is asked for, and not read back"
                 yield f"storage.{self.name}.mount_options: {said}"
 
@@ -254,19 +251,6 @@ class FileSystem(Layer):
         about, always = set(map(self.subject, words or (option,))), self.shown_always | _OF_EVERY_MOUNT
         return about.isdisjoint(map(self.subject, shown)) and always.isdisjoint(map(_name, words))
 
-    def can_be_told(self, option: str) -> bool:
-        """Whether the options that a kernel shows tell if it took ``option``."""
-        # The opposite of an option that begins with "no" would be shown.
-        default = option in _UNSHOWN or option in self.shown_as or option.startswith("no")
-        return default or _name(option) in self.shown_always | _OF_EVERY_MOUNT
-
-    def merged(self, default: str, given: str) -> tuple[str, ...]:
-        """The default mount options, with each replaced that a given one contradicts, and the other given ones."""
-        options: dict[str, str] = {}
-        for option in filter(None, (*default.split(","), *given.split(","))):
-            options[self.subject(option)] = option
-        return tuple(options.values())
-
     def lost(self, asked: Iterable[str], shown: Iterable[str]) -> list[str]:
         """The options of ``asked`` that the kernel did not take, judging by those that it shows."""
         found = frozenset(map(in_bytes, filter(None, shown)))
@@ -279,12 +263,14 @@ class FileSystem(Layer):
         return next(of_a_line, name.removeprefix("no"))
 
     def mounted(self) -> tuple[str, ...]:
-        """The mount options, default and given."""
-        return self.merged(str(self.rows()["mount_options"].quick), self.mount_options)
+        """The default mount options, with each replaced that a given one contradicts, and the other given ones."""
+        default = str(self.rows()["mount_options"].quick)
+        both = (*default.split(","), *self.mount_options.split(","))
+        return tuple({self.subject(option): option for option in both}.values())
 
-    def make(self, site: Site) -> LayerPlan:
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
         """Make the file system and mount it; its format and its mount options are read back."""
-        (device,) = site.below
+        (device,) = below
         options, asked = self.mounted(), words_of(self.mkfs_options)
         made = (
             Step(f"{self.mkfs} {self.mkfs_options} {device.path}", self._mkfs_fault),
@@ -337,7 +323,7 @@ class Raw(Layer):
     suspects = ("block", "drivers/block")
     tools = ("blockdev",)
 
-    def make(self, site: Site) -> LayerPlan:
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
         """Return the device below; there is nothing to make."""
-        (device,) = site.below
+        (device,) = below
         return LayerPlan(device.path, ())

@@ -21,12 +21,16 @@ from bisector.core.figures import CacheStatus, DiskQueue, Run
 from bisector.core.metric import Metric
 from bisector.core.setting import Option, Problem, options_of
 from bisector.core.shell import Shell, Step, run_steps
+from bisector.core.trial import KernelFault, Stage
+from bisector.core.units import size_text
+from bisector.storage.disks import kernel_fault_in_run
 
 MOUNTPOINT = "/mnt"
 FULL_PERCENT = 95.0
 STEADY_POINTS = 5.0
 _LEAST_GAIN_POINTS = 1.0
 _FILL_GRACE_S = 60.0
+_ANSWER_S = 60.0
 CACHE_PREFIX = "cache."  # the names of metrics that any cache may have begin with this (bisector.core.metric)
 # Metrics of a run, in percent. Every layer with a phase that fills it has the first one: how full the cache was at the
 # end. The second one, how full it was at the start, is for layers that have nothing else on record that says so.
@@ -101,6 +105,12 @@ def _value(run: Run, name: str) -> float | None:
     return dict(run.counters).get(name)
 
 
+def answer(shell: Shell, command: str) -> str:
+    """What a command in the guest prints before or after a run; its failure is the kernel's fault."""
+    (text,) = run_steps(shell, (Step(command, kernel_fault_in_run),), _ANSWER_S)
+    return text
+
+
 # A layer, and what it is made of
 
 
@@ -141,6 +151,12 @@ class Capacity:
         """The capacity of one of the disks in the settings."""
         return cls(f"the {name.upper()}", size_bytes, (f"storage.{name}.size",))
 
+    def lacks(self, needed_bytes: int, needs: str, *keys: str) -> Iterator[Problem]:
+        """Yield a problem if the device is known to be smaller; ``needs`` is the subject and verb before the size."""
+        if self.size_bytes is not None and self.size_bytes < needed_bytes:
+            sentence = f"{needs} {size_text(needed_bytes)} on {self.what}, which has {size_text(self.size_bytes)}"
+            yield Problem((*keys, *self.keys), sentence)
+
 
 @dataclass(frozen=True, slots=True)
 class Files:
@@ -169,23 +185,13 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """Where a layer is made: the devices below it, in the order of its roles.
-
-    ``suffix`` makes the device names of a second layer of the same kind unique; it is empty for the first one.
-    """
-
-    below: tuple[Device, ...]
-    suffix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Counters:
     """How the counters of a layer are read, and how metrics are computed from them.
 
-    ``read`` gets the current counters from the guest, before and after each run. ``values`` computes from both the
-    metrics of the run, as pairs of name and value. If a phase asks for a state, the state before the run has to be one
-    of these metrics, since :attr:`Phase.unready` sees only what is on record. A
+    ``read`` gets the current counters from the guest, before and after each run; for the usual case of one command
+    there is :func:`answer`. ``values`` computes from both the metrics of the run, as pairs of name and value. If a
+    phase asks for a state, the state before the run has to be one of these metrics, since :attr:`Phase.unready` sees
+    only what is on record. A
     :class:`bisector.core.figures.CacheStatus` is also recorded as it was read.
     """
 
@@ -324,8 +330,11 @@ class Layer(ABC):
         return None
 
     @abstractmethod
-    def make(self, site: Site) -> LayerPlan:
-        """How the layer is made on the empty devices of ``site``."""
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
+        """How the layer is made on these empty devices, which are in the order of its roles.
+
+        ``suffix`` makes the device names of a second layer of the same kind unique; it is empty for the first one.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +365,14 @@ class MountedStack:
     queues: tuple[DiskQueue, ...] = ()
 
     def read(self, shell: Shell) -> Readings:
-        """Read the counters of each layer that has any."""
-        return Readings(tuple(counters.read(shell) for counters in self._counters))
+        """Read the counters of each layer that has any.
+
+        Raises :class:`KernelFault`, of the workload's stage, if a layer is not as it was made, or is not understood.
+        """
+        try:
+            return Readings(tuple(counters.read(shell) for counters in self._counters))
+        except KernelFault as found:
+            raise KernelFault(Stage.WORKLOAD, found.kind, found.reason, found.tail) from found
 
     def counted(self, before: Readings, after: Readings) -> tuple[tuple[str, float], ...]:
         """The metrics between two readings, as name and value; the upper of two layers with the same metric counts."""

@@ -22,20 +22,15 @@ from bisector.core.figures import CacheStatus, Run
 from bisector.core.metric import Metric, Unit
 from bisector.core.setting import AUTO, Block, Meta, Option, Problem, Size
 from bisector.core.shell import Step
+from bisector.core.trial import FaultKind
 from bisector.core.units import size_text
-from bisector.storage.device_mapper import (
-    SECTOR_BYTES,
-    LvmCacheLayer,
-    MapperUnreadable,
-    arguments,
-    quoted,
-    whole_extents,
-)
-from bisector.storage.disks import fault, kernel_fault
+from bisector.storage.device_mapper import SECTOR_BYTES, LvmCacheLayer, arguments, whole_extents
+from bisector.storage.disks import fault, kernel_fault, not_an_answer
 from bisector.storage.layer import (
     FILLED,
     FILLED_BEFORE,
     FULL_PERCENT,
+    HIT_RATIO,
     Capacity,
     Feature,
     Files,
@@ -97,7 +92,7 @@ _WRITECACHE_SETTLING = Settling(_FIXED["autocommit_time"] / 1000)
 def _cache_arguments(line: str) -> list[str]:
     words = arguments(line, "cache")
     if words[:1] in (["Fail"], ["Error"]):
-        raise MapperUnreadable(f"dm-cache gave up: its status is {words[0]!r}")
+        raise fault(f"dm-cache gave up: its status is {words[0]!r}", line.strip(), kind=FaultKind.IO_ERROR)
     return words
 
 
@@ -109,10 +104,10 @@ def _counted_words(words: Iterator[str]) -> tuple[str, ...]:
 def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
     """Read ``dmsetup status DEVICE``: the status, the bytes of the metadata device, and the threshold in sectors.
 
-    The threshold is None if the kernel does not print it. Raises :class:`MapperUnreadable`, also if the metadata are
+    The threshold is None if the kernel does not print it. Raises :class:`KernelFault`, also if the metadata are
     read-only.
     """
-    strange = MapperUnreadable(f"not a dm-cache status line: {quoted(line)}")
+    strange = not_an_answer("dmsetup status", line)
     if (found := _STATUS.fullmatch(" ".join(_cache_arguments(line)))) is None:
         raise strange
     *figures, rest = found.groups()
@@ -127,7 +122,7 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
         raise strange from error
     # Kernels before v4.3 do not print needs_check, and kernels before v3.16 not even whether metadata are read-only.
     if not {"ro", "needs_check"}.isdisjoint(words):
-        raise MapperUnreadable("the kernel made the cache's metadata read-only")
+        raise fault("the kernel made the cache's metadata read-only", line.strip(), kind=FaultKind.IO_ERROR)
     # writeback is the kernel's default, which it may leave out.
     mode = next((one for one in features if one in _MODES), _MODES[0])
     read_hits, read_misses, write_hits, write_misses, demotions, promotions = counts
@@ -140,7 +135,7 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
 def parse_table(line: str) -> tuple[Mapping[str, str], int, int]:
     """Read ``dmsetup table DEVICE``: ``major:minor`` of each part, sectors per block, and the metadata format.
 
-    Raises :class:`MapperUnreadable`.
+    Raises :class:`KernelFault`.
     """
     found = re.fullmatch(r"(\S+) (\S+) (\S+) ([1-9]\d{0,9}) (.*)", " ".join(_cache_arguments(line)), re.ASCII)
     try:
@@ -148,7 +143,7 @@ def parse_table(line: str) -> tuple[Mapping[str, str], int, int]:
     except (ValueError, StopIteration):
         found = None
     if found is None:
-        raise MapperUnreadable(f"not a dm-cache table line: {quoted(line)}")
+        raise not_an_answer("dmsetup table", line)
     parts = dict(zip(("metadata", "data", "origin"), found.groups(), strict=False))
     return parts, int(found[4]), _NEWER_FORMAT if "metadata2" in features else 1
 
@@ -165,7 +160,7 @@ def counted(before: CacheStatus | None, after: CacheStatus | None) -> Iterator[t
     hits = after.read_hits + after.write_hits - before.read_hits - before.write_hits
     misses = after.read_misses + after.write_misses - before.read_misses - before.write_misses
     if hits + misses > 0:
-        yield "cache.hit_ratio", 100 * hits / (hits + misses)
+        yield HIT_RATIO, 100 * hits / (hits + misses)
     yield "cache.promotions", float(after.promotions - before.promotions)
     yield "cache.demotions", float(after.demotions - before.demotions)
     yield "cache.dirty_blocks", float(after.dirty_blocks)
@@ -195,7 +190,7 @@ class LvmCache(LvmCacheLayer):
     suspects = ("drivers/md",)
     # lvconvert calls cache_check from thin-provisioning-tools for each cache that it activates.
     tools = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup", "cache_check")
-    counts = ("cache.hit_ratio", "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
+    counts = (HIT_RATIO, "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
     phases = (Phase("empty", judged=False, fills=True, settling=SETTLING), Phase("full", unready=_not_full))
 
     # The settings, laid out as a table.
@@ -370,18 +365,6 @@ class WritecacheStatus:
     counts: tuple[int, ...] = ()
 
 
-def parse_writecache_status(line: str) -> WritecacheStatus:
-    """Read ``dmsetup status DEVICE``; raises :class:`MapperUnreadable`, also if the target met an error."""
-    words = arguments(line, "writecache")
-    if len(words) not in (_OLD_FIELDS, _NEW_FIELDS) or not all(map(_is_whole, words[1:])):
-        raise MapperUnreadable(f"not a dm-writecache status line: {quoted(line)}")
-    if words[0] != "0":
-        raise MapperUnreadable(f"dm-writecache met error {words[0][:_QUOTED]}")
-    blocks, free, writeback, *more = map(int, words[1:])
-    reads_hits_writes, around = more[:3], more[5:6]  # the two between them are hits of uncommitted and committed writes
-    return WritecacheStatus(blocks, free, writeback, (*reads_hits_writes, *around))
-
-
 def _is_whole(word: str) -> bool:
     return word.isascii() and word.isdecimal() and int(word) < _GREATEST
 
@@ -454,8 +437,15 @@ class LvmWritecache(LvmCacheLayer):
         )
 
     def read_status(self, line: str) -> WritecacheStatus:
-        """See :func:`parse_writecache_status`."""
-        return parse_writecache_status(line)
+        """The status; raises :class:`KernelFault` for any other line, and if the target met an error."""
+        words = arguments(line, "writecache")
+        if len(words) not in (_OLD_FIELDS, _NEW_FIELDS) or not all(map(_is_whole, words[1:])):
+            raise not_an_answer("dmsetup status", line)
+        if words[0] != "0":
+            raise fault(f"dm-writecache met error {words[0][:_QUOTED]}", line.strip(), kind=FaultKind.IO_ERROR)
+        blocks, free, writeback, *more = map(int, words[1:])
+        reads_hits_writes, around = more[:3], more[5:6]  # between them are hits of uncommitted and committed writes
+        return WritecacheStatus(blocks, free, writeback, (*reads_hits_writes, *around))
 
     def counted(self, before: WritecacheStatus, after: WritecacheStatus) -> Iterator[tuple[str, float]]:
         """Yield the metrics of a run; the target itself counts since the cache was made."""
@@ -473,7 +463,7 @@ class LvmWritecache(LvmCacheLayer):
         if all(counts):
             reads, hits, writes, around = (last - first for first, last in zip(*counts, strict=True))
             if reads + writes > 0:
-                yield "cache.hit_ratio", 100 * (hits + writes - around) / (reads + writes)
+                yield HIT_RATIO, 100 * (hits + writes - around) / (reads + writes)
 
     def check_made(self, table_line: str, status_line: str) -> Mapping[str, str]:
         """Check the arguments of the target and the size of the volume; see :meth:`LvmCacheLayer.check_made`.
@@ -486,7 +476,7 @@ class LvmWritecache(LvmCacheLayer):
             _kind, origin, cache, block, count, *rest = arguments(table_line, "writecache")
             words = [*pairwise((*rest[: int(count)], ""))]
         except ValueError as error:
-            raise MapperUnreadable(f"not a dm-writecache table line: {quoted(table_line)}") from error
+            raise not_an_answer("dmsetup table", table_line) from error
         given = {"block_size": block} | {name: value for name, value in words if not _is_whole(name)}
         found = {name: int(value) if _is_whole(value := given.get(name, "")) else None for name in asked}
         others = [name for name in given if name not in asked]  # some have a number, others such as cleaner have none
@@ -496,7 +486,7 @@ class LvmWritecache(LvmCacheLayer):
             has = ", ".join((told, *others))[:_QUOTED]
             raise fault(f"dmsetup: the writecache has {has}; asked for {wanted}", table_line.strip())
         whole = whole_extents(self.cache_bytes)
-        data_bytes = parse_writecache_status(status_line).blocks * self.block_bytes
+        data_bytes = self.read_status(status_line).blocks * self.block_bytes
         if not _DATA_SHARE * whole <= data_bytes <= whole:
             raise InfraError(f"dm-writecache has {data_bytes:,} bytes of blocks in a volume that should have {whole:,}")
         return {"data": cache, "origin": origin}

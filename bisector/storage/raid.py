@@ -6,24 +6,20 @@ layer that does not read as zeros, such as crypt, the parity of blocks that were
 it, since no disk fails.
 """
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from bisector.core.errors import InfraError
 from bisector.core.setting import Meta, Option, Problem, Size
-from bisector.core.shell import Shell, Step, run_steps
-from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.core.units import size_text
-from bisector.storage.disks import kernel_fault_in_run, steps
-from bisector.storage.layer import Capacity, Counters, Files, Layer, LayerPlan, Site
+from bisector.storage.disks import fault, steps
+from bisector.storage.layer import Capacity, Counters, Device, Files, Layer, LayerPlan, answer
 
 # Where data begins on each device: the default follows the size of the device and the version of mdadm (md(4)).
 _DATA_OFFSET_BYTES = 1 << 20
 _SECTOR_BYTES = 512
 _LEFT_SYMMETRIC = 2  # the kernel's number of the layout (drivers/md/raid5.h)
-_STATUS_DEADLINE_S = 60.0
 # The states of an array that works (Documentation/admin-guide/md.rst). An array without writes is clean, or remains
 # active for a moment.
 _STATES = ("clean", "active", "active-idle", "write-pending")
@@ -47,10 +43,6 @@ class Raid(Layer):
     tools = ("mdadm",)
     level: ClassVar[str]
 
-    @abstractmethod
-    def data_devices(self, count: int) -> int:
-        """How many of ``count`` devices' worth of data the array holds."""
-
     def chunk(self) -> int:
         """The chunk in bytes; 0 for a mirror, which has no chunks, as the kernel shows it."""
         return 0
@@ -68,27 +60,24 @@ class Raid(Layer):
             return Capacity(what, None, keys)
         each = max(min(sizes) - _DATA_OFFSET_BYTES, 0)
         unit = self.chunk() or _SECTOR_BYTES
-        return Capacity(what, each // unit * unit * self.data_devices(len(below)), keys)
+        # Of stripes one device's worth is parity; the devices of a mirror all have the same data.
+        data_devices = len(below) - 1 if self.chunk() else 1
+        return Capacity(what, each // unit * unit * data_devices, keys)
 
     def problems(self, below: Sequence[Capacity], files: Files) -> Iterator[Problem]:
         """Yield each device that has no room for the superblock and one chunk."""
         for one in below:
             needed = _DATA_OFFSET_BYTES + (self.chunk() or _LEAST_CHUNK_BYTES)
-            if one.size_bytes is not None and one.size_bytes < needed:
-                sentence = (
-                    f"a device of a {self.name} needs {size_text(needed)}, and {one.what} has "
-                    f"{size_text(one.size_bytes)}"
-                )
-                yield Problem(("storage.stack", *one.keys), sentence)
+            yield from one.lacks(needed, f"a device of a {self.name} needs", "storage.stack")
 
     def written(self, below: Sequence[Capacity], data_bytes: int) -> tuple[int, ...]:
         """At most all data on each device: for each page of data a device gets one page of data or parity at most."""
         return (data_bytes + _DATA_OFFSET_BYTES,) * len(below)
 
-    def make(self, site: Site) -> LayerPlan:
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
         """Make the array with mdadm; its state is read from sysfs, also before and after each run."""
-        array, count = f"md{self.level}{site.suffix}", len(site.below)
-        place, paths = f"/sys/block/{array}/md", tuple(device.path for device in site.below)
+        array, count = f"md{self.level}{suffix}", len(below)
+        place, paths = f"/sys/block/{array}/md", tuple(device.path for device in below)
         chunk, tuned = self.chunk(), self.tuned()
         asked = {
             "level": f"raid{self.level}",
@@ -117,11 +106,11 @@ class Raid(Layer):
         def shown(*more: str) -> str:
             return f"cd {place} && grep -s -H . {' '.join((*asked, 'array_state', *more))}; cd /"
 
-        def check(printed: str, stage: Stage) -> Mapping[str, str]:
+        def check(printed: str) -> Mapping[str, str]:
             """The files of the array; raises :class:`KernelFault` if they are not what was asked for."""
             found = dict(line.partition(":")[::2] for line in printed.splitlines())
             if "level" not in found or "array_state" not in found:
-                raise KernelFault(stage, FaultKind.COMMAND_FAILED, f"{array}: the kernel says nothing of the array")
+                raise fault(f"{array}: the kernel says nothing of the array")
             found = {**_WITHOUT_A_FILE, **found}
             other = {name: found.get(name, "missing")[:40] for name, value in asked.items() if found.get(name) != value}
             wanted = ", ".join(f"{name} {asked[name]}" for name in other)
@@ -129,22 +118,17 @@ class Raid(Layer):
                 other["array_state"] = found["array_state"][:40]
             if other:
                 told = ", ".join(f"{name} {value}" for name, value in other.items())
-                reason = f"{array}: {told}; asked for {wanted or 'one that works'}"
-                raise KernelFault(stage, FaultKind.COMMAND_FAILED, reason)
+                raise fault(f"{array}: {told}; asked for {wanted or 'one that works'}")
             return found
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:
-            found = check(answers[0], Stage.STORAGE)
+            found = check(answers[0])
             members = [found.get(f"rd{n}/block/dev", "nothing") for n in range(count)]
             if members != (wanted := [numbers[path] for path in paths]):
                 raise InfraError(f"{array} is on {', '.join(members)[:200]} instead of {', '.join(wanted)}")
 
-        def still_in_step(shell: Shell) -> None:
-            # An array that has lost a device, or that resyncs, performs differently.
-            (answer,) = run_steps(shell, (Step(shown(), kernel_fault_in_run),), _STATUS_DEADLINE_S)
-            check(answer, Stage.WORKLOAD)
-
-        counters = Counters(still_in_step, lambda before, after: ())
+        # An array that has lost a device, or that resyncs, performs differently.
+        counters = Counters(lambda shell: check(answer(shell, shown())), lambda before, after: ())
         return LayerPlan(f"/dev/{array}", made, steps(shown("rd*/block/dev")), verify, paths, counters)
 
 
@@ -156,10 +140,6 @@ class Raid1(Raid):
     needs = ("device", "device")
     fragments = ("storage-raid1",)
     suspects = ("drivers/md/md.c", "drivers/md/md.h", "drivers/md/raid1.c", "drivers/md/raid1-10.c")
-
-    def data_devices(self, count: int) -> int:
-        """One; the other devices are its mirrors."""
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +165,6 @@ class Raid5(Raid):
         "storage.raid5.group_thread_count", 0,
         "threads that handle stripes, for each group of CPUs; 0 is the array's one thread")]
     # fmt: on
-
-    def data_devices(self, count: int) -> int:
-        """All but one: in each stripe one of the devices, in turn, has the parity."""
-        return count - 1
 
     def chunk(self) -> int:
         """The chunk in bytes, from the settings."""

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from bisector.core.setting import Meta, Option, Size
 from bisector.storage.disks import fault, steps
-from bisector.storage.layer import Capacity, Layer, LayerPlan, Site
+from bisector.storage.layer import Capacity, Device, Layer, LayerPlan
 
 _SIZE = "storage.ram.size"
 _MOST = 4
@@ -60,9 +60,9 @@ class Ram(Layer):
         """Parameters of brd. All its RAM disks have one size, in KiB; one that is never written takes no memory."""
         return (f"brd.rd_nr={_MOST}", f"brd.rd_size={self.whole_bytes >> 10}")
 
-    def make(self, site: Site) -> LayerPlan:
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
         """Write the disk once from end to end; it has existed since boot."""
-        number = int(site.suffix or 1) - 1
+        number = int(suffix or 1) - 1
         path, size = f"/dev/ram{number}", self.whole_bytes
 
         def verify(answers: Sequence[str], numbers: Mapping[str, str]) -> None:

@@ -40,7 +40,6 @@ from bisector.storage.layer import (
     LayerPlan,
     MountedStack,
     Phase,
-    Site,
     unsteady,
 )
 from bisector.storage.layers import aliases, spelled_out
@@ -242,10 +241,6 @@ class Stack:
     def baselines(self) -> tuple[str, ...]:
         """The disks to measure a baseline on; none if the stack is a file system on one disk."""
         return () if self.lone_disk else self.disks
-
-    def extent(self, disks: Mapping[str, Capacity], values: Values) -> Capacity:
-        """The device that the file system is on."""
-        return self.device.extent(disks, values)
 
     def problems(self, disks: Mapping[str, Capacity], values: Values, files: Files) -> Iterator[Problem]:
         """Yield what cannot work in each layer, from the disks upwards, and conflicting kernel parameters of layers."""
@@ -471,7 +466,7 @@ def lay_out(
         if one.verify is not None:
             one.verify(answered, numbers)
     found = tuple(disks.queue(*disk, answer) for disk, answer in zip(of_disks.items(), queues, strict=True))
-    larger = " or ".join(stack.extent({name: Capacity.of_disk(name, None) for name in stack.disks}, values).keys)
+    larger = " or ".join(stack.device.extent({name: Capacity.of_disk(name, None) for name in stack.disks}, values).keys)
     _check_room(told[-1], files, len(stack.phases) if raw else 0, larger)
     commands = tuple(step.command for step in (*own, *described))
     return MountedStack("" if raw else MOUNTPOINT, commands, raw, larger, made, found)
@@ -493,7 +488,7 @@ def _made(
         seen[node.name] += 1
         suffix = str(seen[node.name]) if seen[node.name] > 1 else ""
         layer = node.layer(values)
-        made.append(layer.make(Site(below, suffix)))
+        made.append(layer.make(below, suffix))
         path = made[-1].path
         return Device(path, tuple(leaf for one in below for leaf in one.leaves) if layer.is_mapped else (path,))
 

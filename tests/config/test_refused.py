@@ -80,10 +80,10 @@ BAD_FLAGS = {
     "files and ssd": (["--stack", "ssd", "--file-size", "256MiB"], r"storage\.ssd\.size = 512MiB .* no room for that"),
     "files in cache": (["--file-size", "16MiB"], r"storage\.cache_size = 64MiB .* 32MiB, which never fills the cache"),
     "small for xfs": (["--stack", "hdd+xfs", "--set", "storage.hdd.size=128MiB"],
-                      r"^storage\.stack = hdd\+xfs .*, storage\.hdd\.size = 128MiB .*: xfs needs 300MiB, and the HDD"),
+                      r"^storage\.stack = hdd\+xfs .*, storage\.hdd\.size = 128MiB .*: xfs needs 300MiB on the HDD"),
     "a baseline that is small for xfs": (
         ["--stack", "lvmcache(ssd,hdd)+xfs", "--set", "storage.ssd.size=256MiB", "--baselines"],
-        r"^bisect\.baselines = true .*storage\.ssd\.size = 256MiB .*: xfs needs 300MiB, and the SSD has 256MiB",
+        r"^bisect\.baselines = true .*storage\.ssd\.size = 256MiB .*: xfs needs 300MiB on the SSD, which has 256MiB",
     ),
     "deadline": (["--set", "machine.trial_deadline=80s"], r"^machine\.trial_deadline = 80s .* the 2 runs .* take 80s"),
     "deadline of one run": (

@@ -17,7 +17,7 @@ from bisector.storage.file_system import (
     mounted_with,
     words_of,
 )
-from bisector.storage.layer import Capacity, Device, Files, LayerPlan, Site
+from bisector.storage.layer import Capacity, Device, Files, LayerPlan
 from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
@@ -60,7 +60,7 @@ BTRFS, EXT4, XFS = map(own, ("btrfs", "ext4", "xfs"))
 
 
 def made(name: str, **changed: str) -> LayerPlan:
-    return own(name, **changed).make(Site((Device("/dev/vdb", ("/dev/vdb",)),)))
+    return own(name, **changed).make([Device("/dev/vdb", ("/dev/vdb",))], "")
 
 
 def laid_out(name: str, answers: Mapping[str, Answer]) -> Sequence[str]:
@@ -250,16 +250,18 @@ def test_what_settings_ask_of_a_kernel_beside_its_options(name: str, field: str,
 
 
 def test_given_options_of_mount_replace_what_they_contradict() -> None:
-    default = "rw,relatime,data=ordered,barrier,noinit_itable,commit=5"
-    assert EXT4.merged(default, default) == tuple(default.split(","))
-    assert EXT4.merged(default, "noatime,nobarrier,commit=30,lazytime") == (
-        *("rw", "noatime", "data=ordered", "nobarrier", "noinit_itable", "commit=30", "lazytime"),
+    def mounted(name: str, given: str) -> str:
+        _, mount = (step.command for step in made(name, mount_options=given).steps)
+        return mount.split()[4]
+
+    assert mounted("ext4", EXT4.mount_options) == EXT4.mount_options
+    assert mounted("ext4", "noatime,nobarrier,commit=30,lazytime,data=writeback") == (
+        "rw,noatime,data=writeback,nobarrier,delalloc,nodiscard,noinit_itable,commit=30,errors=continue,lazytime"
     )
-    assert BTRFS.merged("nossd,rw", "ssd_spread") == ("ssd_spread", "rw")
-    assert XFS.merged("inode64,grpid", "inode32,sysvgroups") == ("inode32", "sysvgroups")
-    assert EXT4.merged("dioread_nolock", "dioread_lock") == ("dioread_lock",)
-    _, mount = (step.command for step in made("ext4", mount_options="data=writeback").steps)
-    assert mount.split()[4].split(",")[2:4] == ["data=writeback", "barrier"]
+    assert mounted("btrfs", "ssd_spread") == "rw,relatime,ssd_spread,nodiscard,space_cache"
+    assert mounted("xfs", "grpid,inode32,sysvgroups").startswith("rw,relatime,inode32,")
+    assert mounted("xfs", "grpid,inode32,sysvgroups").endswith(",nolargeio,sysvgroups")
+    assert mounted("ext4", "dioread_nolock,dioread_lock").endswith(",errors=continue,dioread_lock")
 
 
 @pytest.mark.parametrize(
@@ -462,7 +464,7 @@ def test_what_mkfs_refuses_is_refused_before() -> None:
     assert problems("xfs", 512 * MIB, mkfs_options="-m crc=1 -l version=2,size=32m") == [("storage.xfs.mkfs_options",)]
     assert problems("xfs", 512 * MIB, mkfs_options="-l size=64m") == []
     assert problems("xfs", 512 * MIB, mkfs_options="-l size=16384b") == [("storage.xfs.mkfs_options",)]
-    with pytest.raises(UserError, match=r"xfs needs 300MiB, and the HDD has 128MiB"):
+    with pytest.raises(UserError, match=r"xfs needs 300MiB on the HDD, which has 128MiB"):
         options.load({"storage.stack": "hdd+xfs", "storage.hdd.size": "128MiB"}, directory=Path("/"))
 
 

@@ -15,7 +15,7 @@ from bisector.core.shell import Shell, Step
 from bisector.core.trial import FaultKind, KernelFault, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import LAYERS, Capacity, Counters, Files, Layer, LayerPlan, Phase, Site
+from bisector.storage.layer import LAYERS, Capacity, Counters, Device, Files, Layer, LayerPlan, Phase
 from bisector.storage.lvmcache import LvmCache
 from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
@@ -53,8 +53,8 @@ class Veil(Layer):
     def parameters(self) -> tuple[str, ...]:
         return (f"veil.cipher={self.cipher}",)
 
-    def make(self, site: Site) -> LayerPlan:
-        name = f"veil{site.suffix}"
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
+        name = f"veil{suffix}"
 
         def verify(answers: Sequence[str], numbers: object) -> None:
             if self.cipher not in answers[0]:
@@ -62,7 +62,7 @@ class Veil(Layer):
 
         return LayerPlan(
             f"/dev/mapper/{name}",
-            (Step(f"cryptsetup open --cipher {self.cipher} {site.below[0].path} {name}", kernel_fault),),
+            (Step(f"cryptsetup open --cipher {self.cipher} {below[0].path} {name}", kernel_fault),),
             (Step(f"dmsetup table {name}", kernel_fault),),
             verify,
             counters=Counters(
@@ -140,7 +140,7 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
     assert stack.disks == ("ssd", "hdd")
     assert stack.suspects == ("drivers/md/dm-crypt.c", "crypto", "drivers/md")
     assert [phase.name for phase in stack.phases] == ["empty", "full"]
-    assert stack.extent(checks.extents(storage), storage.layers).size_bytes == (1 << 30) - MIB
+    assert stack.device.extent(checks.extents(storage), storage.layers).size_bytes == (1 << 30) - MIB
     # The cache's parts are looked for on the disks that each device lies on.
     deps = "veil: 1 dependencies\t: (254, 16)\nveil2: 1 dependencies\t: (254, 32)\n" + "".join(
         f"{name}: 1 dependencies\t: (253, {below})\n" for name, below in (("data", 8), ("meta", 8), ("corig", 9))

@@ -9,7 +9,7 @@ import pytest
 from bisector.config import options
 from bisector.core.errors import InfraError, UserError
 from bisector.core.trial import KernelFault, Stage
-from bisector.storage.layer import Capacity, Device, Files, Layer, LayerPlan, MountedStack, Site
+from bisector.storage.layer import Capacity, Device, Files, Layer, LayerPlan, MountedStack
 from bisector.storage.raid import Raid1, Raid5
 from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
@@ -74,7 +74,7 @@ def laid_out(shell: FakeShell, text: str = "raid1(ssd,hdd)+ext4") -> MountedStac
 
 def made(layer: Layer, count: int, suffix: str = "") -> LayerPlan:
     paths = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")[:count]
-    return layer.make(Site(tuple(Device(path, (path,)) for path in paths), suffix))
+    return layer.make([Device(path, (path,)) for path in paths], suffix)
 
 
 def test_a_mirror_of_the_two_disks() -> None:
@@ -232,7 +232,7 @@ def test_sizes_that_cannot_be_are_refused_before() -> None:
     assert keys(replace(RAID5, chunk_bytes=96 << 10), 512, 512, 512) == [("storage.raid5.chunk",)]
     with pytest.raises(UserError, match="expected a whole number from 17 to 32,768"):
         options.load({"storage.raid5.stripe_cache_size": "32769"}, directory=Path("/"))
-    with pytest.raises(UserError, match=r"storage\.ssd\.size = 128MiB .*: xfs needs 300MiB, and the raid1 of the SSD"):
+    with pytest.raises(UserError, match=r"storage\.ssd\.size = 128MiB .*: xfs needs 300MiB on the raid1 of the SSD"):
         options.load({"storage.stack": "raid1(ssd,hdd)+xfs", "storage.ssd.size": "128MiB"}, directory=Path("/"))
 
 

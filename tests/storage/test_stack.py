@@ -198,8 +198,8 @@ def test_what_a_stack_needs_follows_from_its_layers(
 
 def test_the_origin_bounds_the_file_system() -> None:
     for stack, origin in (("lvmcache", "hdd"), ("lvmcache(hdd,ssd)+ext4", "ssd")):
-        assert stack_of(stack).extent(EXTENTS, VALUES) == replace(EXTENTS[origin], has_partitions=False)
-    assert stack_of("ssd").extent(EXTENTS, VALUES) == EXTENTS["ssd"]
+        assert stack_of(stack).device.extent(EXTENTS, VALUES) == replace(EXTENTS[origin], has_partitions=False)
+    assert stack_of("ssd").device.extent(EXTENTS, VALUES) == EXTENTS["ssd"]
     assert [str(stack_of("lvmcache(hdd,ssd)+ext4").alone(disk)) for disk in ("hdd", "ssd")] == ["hdd", "ssd"]
 
 

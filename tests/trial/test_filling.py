@@ -4,7 +4,7 @@ By the short fill a run of it ends once the cache is settled.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from bisector.core.shell import Shell, Step
 from bisector.core.trial import Fill, KernelFault, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Layer, LayerPlan, Phase, Settling, Site
+from bisector.storage.layer import Counters, Device, Layer, LayerPlan, Phase, Settling
 from bisector.trial.runner import TrialRequest, uptime_s
 from bisector.workload.fio import output
 from tests.guest_answers import FIO_FILES, FIO_RUNS, listed
@@ -47,7 +47,7 @@ class Slow(Layer):
     phases = (Phase("empty", judged=False, fills=True), Phase("full"))
     pool = Pool()
 
-    def make(self, site: Site) -> LayerPlan:
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
         counters = Counters(self.pool.read, lambda before, after: [("cache.filled", after)])
         fill = self.pool.fills and (lambda seconds: (Step(f"fill-the-pool {seconds:.0f}", kernel_fault),))
         return LayerPlan("/dev/slow", (), counters=counters, fill=fill or None)

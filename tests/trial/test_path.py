@@ -6,7 +6,7 @@ a time of their own.
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -25,7 +25,7 @@ from bisector.host.files import our_files
 from bisector.kernel.product import commit_of
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Layer, LayerPlan, Phase, Site
+from bisector.storage.layer import Device, Layer, LayerPlan, Phase
 from bisector.trial.runner import TrialRequest
 from bisector.vm.definition import DomainSpec
 from bisector.workload.base import RunSite
@@ -129,8 +129,8 @@ class Warm(Layer):
     name = "warm"
     phases = (Phase("cold", judged=False), Phase("tepid", judged=False), Phase("hot"))
 
-    def make(self, site: Site) -> LayerPlan:
-        return LayerPlan("/dev/warm", (Step(f"warm up {site.below[0].path}", kernel_fault),))
+    def make(self, below: Sequence[Device], suffix: str) -> LayerPlan:
+        return LayerPlan("/dev/warm", (Step(f"warm up {below[0].path}", kernel_fault),))
 
 
 @pytest.fixture
