@@ -1,52 +1,127 @@
-"""What a guest answers that nobody expects, of each layer that reads something back."""
-
-from collections.abc import Mapping
+"""What a guest answers that was not asked for, or that nobody expects, of each layer that reads something back."""
 
 import pytest
 
-from bisector.config import options
+from bisector.core.errors import InfraError
 from bisector.core.trial import FaultKind, KernelFault, Stage
-from bisector.storage.layer import Files, MountedStack
-from bisector.storage.stack import lay_out, stack_of
-from tests.guest_answers import STORAGE
 from tests.guestshell import Answer, FakeShell
-from tests.storage import test_bcache, test_crypt, test_lvmwritecache, test_raid
+from tests.storage.guests import GUESTS, RAM_SIZE, STACKS, laid_out
 
-# The answers of a sound guest, by the stack.
-GUESTS: Mapping[str, Mapping[str, Answer]] = {
-    "lvmcache": STORAGE,
-    "lvmwritecache(ssd,hdd,cache_size=16MiB)+ext4": test_lvmwritecache.GUEST,
-    "bcache": test_bcache.GUEST,
-    "crypt(hdd)+ext4": test_crypt.GUEST,
-    "raid1(ssd,hdd)+ext4": test_raid.GUEST,
-}
+TABLE, STATUS, DEPS = "dmsetup table", "dmsetup status", "dmsetup deps"
+BCACHE, RAID = "grep -s -H", "/md && grep"
 
 
-def laid_out(stack: str, answers: Mapping[str, Answer]) -> MountedStack:
-    values = options.load({"storage.stack": stack}).settings.storage.layers
-    return lay_out(FakeShell(dict(answers)), stack_of(stack), values, Files(0, "no files"), 60)
-
-
-@pytest.mark.parametrize(("stack", "key"), [(stack, key) for stack, guest in GUESTS.items() for key in guest])
-def test_answers_that_are_none_are_this_kernels_fault(stack: str, key: str) -> None:
-    laid_out(stack, GUESTS[stack])
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, guest in GUESTS.items() for key in guest])
+def test_answers_that_are_none_are_this_kernels_fault(name: str, key: str) -> None:
+    laid_out(STACKS[name], FakeShell(GUESTS[name]))
     for said in ("", "nonsense", "\x1b[2J", "1 2 3 4 5", "x:y z:w", "9" * 10_000, "@step 0\n@step 9"):
         with pytest.raises(KernelFault) as caught:
-            laid_out(stack, {**GUESTS[stack], key: Answer(said)})
+            laid_out(STACKS[name], FakeShell({**GUESTS[name], key: Answer(said)}))
         assert caught.value.reason.isprintable()
         assert len(caught.value.reason) < 1000
 
 
+def but(name: str, key: str, old: str, new: str) -> FakeShell:
+    """A sound guest that answers otherwise in one place."""
+    said = GUESTS[name][key].stdout
+    assert old in said
+    return FakeShell({**GUESTS[name], key: Answer(said.replace(old, new))})
+
+
 @pytest.mark.parametrize(
-    ("stack", "key", "said"),
+    ("name", "key", "old", "new", "why"),
     [
-        ("lvmcache", "dmsetup status", "0 2088960 cache Fail\n"),
-        ("lvmwritecache(ssd,hdd,cache_size=16MiB)+ext4", "dmsetup status", "0 253952 writecache -5 4080 2286 0\n"),
-        ("bcache", "grep -s -H", test_bcache.V6_12.replace("state:clean", "state:inconsistent")),
+        ("lvmcache", TABLE, " 128 ", " 256 ", "blocks of 256 sectors; asked for smq, writeback, blocks of 128"),
+        ("lvmcache", TABLE, "1 writeback", "2 metadata2 writeback", "metadata 2; asked for smq, writeback, .* 1"),
+        ("lvmcache", STATUS, "threshold 2048", "threshold 4096", "migration_threshold 4096; asked for"),
+        ("lvmcache", STATUS, "smq", "mq", "asked for smq, writeback"),
+        ("lvmcache", STATUS, "writeback", "writethrough", "asked for smq, writeback"),
+        ("lvmwritecache", TABLE, "50", "60", "high_watermark 60, .*; asked for block_size 4096, high_watermark 50"),
+        ("lvmwritecache", TABLE, "1000", "2000", "autocommit_time 2000; asked for"),
+        ("lvmwritecache", TABLE, " 10 high_watermark 50", " 0 x 1", "high_watermark None"),
+        ("lvmwritecache", TABLE, " 10 high", " 11 cleaner high", "autocommit_time 1000, cleaner; asked for"),
+        ("lvmwritecache", TABLE, " 10 high", " 12 max_age 9 high", "autocommit_time 1000, max_age; asked for"),
+        ("lvmwritecache", TABLE, "4096", "512", "block_size 512"),
+        ("bcache", BCACHE, "[writethrough] writeback", "writethrough [writeback]", "writeback; asked for writethrough"),
+        ("bcache", BCACHE, "sequential_cutoff:4.0M", "sequential_cutoff:0.0k", "cutoff 0; asked for 4194304"),
+        ("bcache", BCACHE, "[lru] fifo", "lru [fifo]", "replacement_policy fifo"),
+        ("bcache", BCACHE, "writeback_percent:10", "writeback_percent:40", "writeback_percent 40"),
+        ("bcache", BCACHE, "read_threshold_us:0", "read_threshold_us:2000", "read_threshold_us 2000; asked for 0"),
+        ("bcache", BCACHE, "[all] meta-only", "all [meta-only]", "readahead_cache_policy meta-only; asked for all"),
+        ("bcache", BCACHE, "bucket_size:64.0k", "bucket_size:128.0k", "bucket_size 131072; asked for 65536"),
+        ("bcache", BCACHE, "block_size:0.5k", "block_size:4.0k", "block_size 4096; asked for 512"),
+        ("bcache", BCACHE, "nbuckets:1024", "nbuckets:8192", "nbuckets 8192; asked for 1024"),
+        ("bcache", BCACHE, "state:clean", "state:clean\nwriteback_rate_minimum:16", "minimum 16; asked for 8"),
+        ("bcache", BCACHE, "state:clean", "state:clean\ncache/internal/gc_after_writeback:1", "writeback 1; asked for"),
+        ("crypt", TABLE, "aes-xts-plain64", "aes-xts-plain", "plain, .*; asked for aes-xts-plain64, 512 bits, 512 by"),
+        ("crypt", TABLE, "0" * 128, "0" * 64, "a key of 256 bits, .*; asked for aes-xts-plain64, 512 bits"),
+        ("crypt", TABLE, " 0 254:16 0", " 8 254:16 0", "offsets 8 and 0; asked for .*, 0 and 0$"),
+        ("crypt", TABLE, " 0 254:16 0", " 0 254:16 4096", "offsets 0 and 4096; asked for .*, 0 and 0$"),
+        ("raid1", RAID, "level:raid1", "level:raid0", "^md1: level raid0; asked for level raid1"),
+        ("raid1", RAID, "degraded:0", "degraded:1", "^md1: degraded 1; asked for degraded 0"),
+        ("raid1", RAID, "sync_action:idle", "sync_action:resync", "^md1: sync_action resync; asked for"),
+        ("raid1", RAID, "sync_action:idle\n", "", "^md1: sync_action missing; asked for"),
+        ("raid1", RAID, "bitmap/location:none", "bitmap/location:+8", r"^md1: bitmap/location \+8; asked for"),
+        ("raid1", RAID, "rd1/offset:2048", "rd1/offset:264192", "^md1: rd1/offset 264192; asked for"),
+        ("raid1", RAID, "metadata_version:1.2", "metadata_version:1.0", "^md1: metadata_version 1.0; asked for"),
+        ("raid1", RAID, "array_state:clean", "array_state:read-auto", "^md1: array_state read-auto; asked for one th"),
+        ("ram", RAM_SIZE, "268435456", "268435456000", "asked for 268435456"),
+        ("ram", RAM_SIZE, "268435456", "0", "asked for 268435456"),
+    ],
+)  # fmt: skip
+def test_what_the_kernel_made_otherwise_is_its_fault(name: str, key: str, old: str, new: str, why: str) -> None:
+    with pytest.raises(KernelFault, match=why) as caught:
+        laid_out(STACKS[name], but(name, key, old, new))
+    assert (caught.value.stage, caught.value.kind) == (Stage.STORAGE, FaultKind.COMMAND_FAILED)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "old", "new", "why"),
+    [
+        ("lvmcache", STATUS, "1024/1024", "1024/960", "62,914,560 bytes for the cache of dm-cache instead of 67,108,"),
+        ("lvmcache", STATUS, "11/2048", "11/1024", "4,194,304 bytes for the metadata of dm-cache instead of 8,388,608"),
+        ("lvmcache", TABLE, "253:1 253:0 253:3", "253:3 253:0 253:3", "metadata is on 254:32 instead of 254:16"),
+        ("lvmcache", TABLE, "253:1 253:0 253:3", "253:1 253:3 253:3", "data is on 254:32 instead of 254:16"),
+        ("lvmcache", TABLE, "253:1 253:0 253:3", "253:1 253:0 253:0", "origin is on 254:16 instead of 254:32"),
+        ("lvmwritecache", STATUS, " 4080 ", " 2040 ", "8,355,840 bytes of blocks in a volume that should have 16,777,"),
+        ("lvmwritecache", TABLE, "251:2 251:1", "251:2 251:2", "data is on 253:32 instead of 253:16"),
+        ("crypt", DEPS, "(254, 16)", "(254, 32)", "crypt is on 254:32 instead of 254:16"),
+        ("crypt", TABLE, "254:16 0", "254:16 0 2 no_read_workqueue allow_discards",
+         "cryptsetup made no_read_workqueue, allow_discards, which nobody asked for"),
+        ("raid1", RAID, "rd0/block/dev:254:16\nrd1/block/dev:254:32", "rd0/block/dev:254:32\nrd1/block/dev:254:16",
+         "md1 is on 254:32, 254:16 instead of 254:16, 254:32"),
+        ("raid1", RAID, "rd1/block/dev:254:32\n", "", "md1 is on 254:16, nothing instead of"),
+    ],
+)  # fmt: skip
+def test_what_the_tools_made_otherwise_is_ours(name: str, key: str, old: str, new: str, why: str) -> None:
+    with pytest.raises(InfraError, match=why):
+        laid_out(STACKS[name], but(name, key, old, new))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "old", "new", "kind"),
+    [
+        ("lvmcache", STATUS, "cache 8", "cache Fail", FaultKind.IO_ERROR),
+        ("lvmcache", STATUS, "cache 8", "cache Error", FaultKind.IO_ERROR),
+        ("lvmcache", STATUS, "rw -", "ro -", FaultKind.IO_ERROR),
+        ("lvmcache", STATUS, "rw -", "rw needs_check", FaultKind.IO_ERROR),
+        ("lvmwritecache", STATUS, "writecache 0", "writecache -5", FaultKind.IO_ERROR),
+        ("bcache", BCACHE, "state:clean", "state:inconsistent", FaultKind.IO_ERROR),
+        ("bcache", BCACHE, "state:clean", "state:no cache", FaultKind.IO_ERROR),
+        ("raid1", RAID, "degraded:0", "degraded:1", FaultKind.COMMAND_FAILED),
+        ("raid1", RAID, "array_state:clean", "array_state:inactive", FaultKind.COMMAND_FAILED),
     ],
 )
-def test_a_cache_that_fails_later_stops_the_workload(stack: str, key: str, said: str) -> None:
-    mounted = laid_out(stack, GUESTS[stack])
-    with pytest.raises(KernelFault) as caught:
-        mounted.read(FakeShell({key: Answer(said)}))
-    assert (caught.value.stage, caught.value.kind) == (Stage.WORKLOAD, FaultKind.IO_ERROR)
+def test_a_device_that_fails_ends_its_making_or_the_workload(
+    name: str, key: str, old: str, new: str, kind: FaultKind
+) -> None:
+    mounted, failed = laid_out(STACKS[name], FakeShell(GUESTS[name])), but(name, key, old, new)
+    before = mounted.read(FakeShell(GUESTS[name]))
+    assert mounted.counted(before, before) or name == "raid1"
+    for stage, look in (
+        (Stage.STORAGE, lambda: laid_out(STACKS[name], failed)),
+        (Stage.WORKLOAD, lambda: mounted.read(failed)),
+    ):
+        with pytest.raises(KernelFault) as caught:
+            look()
+        assert (caught.value.stage, caught.value.kind) == (stage, kind)

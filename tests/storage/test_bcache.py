@@ -1,51 +1,34 @@
-"""sysfs of a bcache as kernels write it, and a guest that has one."""
+"""sysfs of a bcache as kernels write it, and how one is made and filled."""
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from bisector.config import options
 from bisector.core.errors import UserError
 from bisector.core.metric import Unit, named
-from bisector.core.trial import KernelFault, Stage
+from bisector.core.trial import KernelFault
 from bisector.storage.bcache import FIXED, counted, parse_status
-from bisector.storage.layer import Files, MountedStack
-from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
+from tests.storage.guests import (
+    BCACHE_V4_11,
+    BCACHE_V6_12,
+    BCACHE_WRITEBACK,
+    GUESTS,
+    MIB,
+    laid_out,
+    settings,
+)
 
-MIB = 1 << 20
-VALUES = options.load(directory=Path("/")).settings.storage.layers
-RECORDED = Path(__file__).parents[1] / "data" / "bcache"
-# Recorded from Linux 6.12.117 in guests with the default sizes, after two runs of 20 s that read.
-V6_12 = (RECORDED / "v6.12.txt").read_text(encoding="utf-8")
-WRITEBACK = (RECORDED / "v6.12-writeback.txt").read_text(encoding="utf-8")
-# Not recorded, but laid out as v4.11 and v4.12 print it (drivers/md/bcache): the files of the device, the cache and the
-# set by sysfs.c, lines 110, 735 and 518, stats_total by stats.c, line 52, sizes and lists of words by util.c, lines 77
-# and 97, both stat by part_stat_show() in block/partition-generic.c, line 112. The figures are made up, but such that
-# these functions can print them: sizes are of whole sectors, and what is dirty is 32 buckets.
-V4_11 = (RECORDED / "v4.11.txt").read_text(encoding="utf-8")
 # What v4.11 does not have, and was not asked for yet in those guests.
 NOT_RECORDED = {
     *("writeback_rate_minimum", "writeback_consider_fragment"),
     *("cache/internal/idle_max_writeback_rate", "cache/internal/gc_after_writeback"),
 }
-GUEST = {
-    "stat -L": Answer("fe:10\nfe:20\n"),
-    "stat -f": Answer("235000 4096\n"),
-    "grep -s -H": Answer(V6_12),
-}
-
-
-def layout(stack: str = "bcache", changed: Mapping[str, Answer] | None = None) -> tuple[MountedStack, FakeShell]:
-    shell = FakeShell({**GUEST, **(changed or {})})
-    return lay_out(shell, stack_of(stack), VALUES, Files(0, "no files"), 60), shell
 
 
 def test_sysfs_of_old_and_new_kernels() -> None:
-    new, old, dirty = map(parse_status, (V6_12, V4_11, WRITEBACK))
+    new, old, dirty = map(parse_status, (BCACHE_V6_12, BCACHE_V4_11, BCACHE_WRITEBACK))
     fixed = {name: value for name, value in FIXED.items() if name not in NOT_RECORDED}
     of_cache = {"cache_replacement_policy": "lru", "bucket_size": 64 << 10, "block_size": 512, "nbuckets": 1024}
     asked = {"cache_mode": "writethrough", "sequential_cutoff": 4 * MIB, "writeback_percent": 10}
@@ -68,7 +51,9 @@ def test_sysfs_of_old_and_new_kernels() -> None:
 )
 def test_sizes_as_old_and_new_kernels_write_them(shown: str, size: int) -> None:
     assert (
-        parse_status(V6_12.replace("sequential_cutoff:4.0M", f"sequential_cutoff:{shown}")).has["sequential_cutoff"]
+        parse_status(BCACHE_V6_12.replace("sequential_cutoff:4.0M", f"sequential_cutoff:{shown}")).has[
+            "sequential_cutoff"
+        ]
         == size
     )
 
@@ -78,14 +63,14 @@ def test_sizes_as_old_and_new_kernels_write_them(shown: str, size: int) -> None:
     [
         "",
         "nonsense",
-        V6_12.replace("cache_mode:", "x:"),
-        V6_12.replace("[writethrough]", "writethrough"),
-        V6_12.replace("dirty_data:0.0k", "dirty_data:lots"),
-        V6_12.replace("stats_total/cache_hits:", "stats_total/cache_hits:-"),
-        V6_12.replace("stats_total/cache_hits:", "stats_total/cache_hits:" + "9" * 30),
-        V6_12.replace("dev/stat:", "dev/stat:1 2\nx:"),
-        V6_12.replace("cache/congested_write_threshold_us:", "x:"),
-        V6_12 + "fill_end:-1\n",
+        BCACHE_V6_12.replace("cache_mode:", "x:"),
+        BCACHE_V6_12.replace("[writethrough]", "writethrough"),
+        BCACHE_V6_12.replace("dirty_data:0.0k", "dirty_data:lots"),
+        BCACHE_V6_12.replace("stats_total/cache_hits:", "stats_total/cache_hits:-"),
+        BCACHE_V6_12.replace("stats_total/cache_hits:", "stats_total/cache_hits:" + "9" * 30),
+        BCACHE_V6_12.replace("dev/stat:", "dev/stat:1 2\nx:"),
+        BCACHE_V6_12.replace("cache/congested_write_threshold_us:", "x:"),
+        BCACHE_V6_12 + "fill_end:-1\n",
         "x" * 100_000,
     ],
 )
@@ -97,7 +82,7 @@ def test_what_is_no_bcache_is_refused(text: str) -> None:
 
 def test_the_hit_ratio_is_of_what_was_read_from_either_device() -> None:
     """The kernel's own counts are cut to 16 bits each 13.6 s, so a fast cache has next to no hits by them."""
-    before = parse_status(V6_12)
+    before = parse_status(BCACHE_V6_12)
     after = replace(before, read_sectors=before.read_sectors + 8000, read_sectors_below=before.read_sectors_below + 800)
     values = dict(counted(before, replace(after, hits=before.hits + 3, dirty_bytes=4096, unused_percent=2)))
     assert values["cache.hit_ratio"] == 90
@@ -108,7 +93,7 @@ def test_the_hit_ratio_is_of_what_was_read_from_either_device() -> None:
     # More can be read below than above, and a bcache that caches nothing does not fill.
     more = replace(before, read_sectors=before.read_sectors + 8, read_sectors_below=before.read_sectors_below + 80)
     assert dict(counted(before, more))["cache.hit_ratio"] == 0
-    nothing = parse_status(V6_12.replace("[writethrough]", "writethrough").replace(" none", " [none]"))
+    nothing = parse_status(BCACHE_V6_12.replace("[writethrough]", "writethrough").replace(" none", " [none]"))
     assert "cache.filled" not in dict(counted(nothing, nothing))
     assert named("cache.bypassed").unit is Unit.BYTES
     assert all(named(name) for name in values)
@@ -131,7 +116,7 @@ def test_how_full_a_cache_is_goes_by_where_its_filling_ended(
     *, replacement: str, unused: int, fill_end: int | None, filled: float, up_to: int | None
 ) -> None:
     text = (
-        V6_12.replace("[lru]", "lru")
+        BCACHE_V6_12.replace("[lru]", "lru")
         .replace(replacement, f"[{replacement}]")
         .replace("Unused:\t\t2%", f"Unused:{unused}%")
     )
@@ -143,14 +128,13 @@ def test_how_full_a_cache_is_goes_by_where_its_filling_ended(
 
 def test_a_cache_that_is_read_amid_a_collection_of_garbage_is_looked_at_again() -> None:
     status = parse_status(
-        V6_12.replace("Unused:\t\t2%", "Unused:\t\t37%") + "cache/cache0/priority_stats:Unused:\t\t2%\n"
+        BCACHE_V6_12.replace("Unused:\t\t2%", "Unused:\t\t37%") + "cache/cache0/priority_stats:Unused:\t\t2%\n"
     )
     assert status.unused_percent == 2
 
 
 def test_what_a_workload_left_free_is_filled_past_the_cutoff() -> None:
-    stack, _ = layout()
-    shell = FakeShell({})
+    stack, shell = laid_out("bcache", FakeShell(GUESTS["bcache"])), FakeShell()
     assert stack.fills_itself
     stack.fill(shell, 100.0)
     first, *_, loop, _, _, last = shell.commands
@@ -160,9 +144,8 @@ def test_what_a_workload_left_free_is_filled_past_the_cutoff() -> None:
 
 
 def test_it_is_made_on_a_partition_of_the_size_and_set_by_sysfs() -> None:
-    stack, shell = layout(
-        "bcache(ssd,hdd,sequential_cutoff=0)+ext4", {"grep -s -H": Answer(V6_12.replace("4.0M", "0.0k"))}
-    )
+    shell = FakeShell({**GUESTS["bcache"], "grep -s -H": Answer(BCACHE_V6_12.replace("4.0M", "0.0k"))})
+    stack = laid_out("bcache(ssd,hdd,sequential_cutoff=0)+ext4", shell)
     text = "\n".join(stack.description)
     assert f'addpart "$fast" 1 2048 {64 * MIB // 512}' in text
     assert "wipefs -a -q /dev/bisector-bcache-cache /dev/disk/by-id/virtio-hdd" in text
@@ -181,66 +164,22 @@ def test_it_is_made_on_a_partition_of_the_size_and_set_by_sysfs() -> None:
 
 @pytest.mark.parametrize("stack", ["bcache(crypt(ssd),hdd,cache_size=auto)+ext4", "bcache(ssd,crypt(hdd))+ext4"])
 def test_a_whole_device_of_device_mapper_may_have_the_cache(stack: str) -> None:
-    given = {"storage.stack": stack, "workload.file_size": "256MiB", "storage.hdd.size": "2GiB"}
-    options.load(given, directory=Path("/"))
-    made, _ = layout("bcache(ssd,hdd,cache_size=auto)+ext4")
+    given = {"workload.file_size": "256MiB", "storage.hdd.size": "2GiB"}
+    settings(stack, given)
+    made = laid_out("bcache(ssd,hdd,cache_size=auto)+ext4", FakeShell(GUESTS["bcache"]))
     assert not any("addpart" in one for one in made.description)
 
 
 def test_a_device_without_partitions_is_the_persons_to_change() -> None:
     refused = Answer("", "addpart: failed to add partition: Invalid argument\n", 1)
     with pytest.raises(UserError, match=r"takes no partition: .*Invalid argument") as caught:
-        layout(changed={'addpart "$fast"': refused})
+        laid_out("bcache", FakeShell({'addpart "$fast"': refused, **GUESTS["bcache"]}))
     assert 'storage.bcache.cache_size = "auto"' in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("[writethrough] writeback", "writethrough [writeback]", "cache_mode writeback; asked for writethrough"),
-        ("sequential_cutoff:4.0M", "sequential_cutoff:0.0k", "sequential_cutoff 0; asked for 4194304"),
-        ("[lru] fifo", "lru [fifo]", "replacement_policy fifo"),
-        ("writeback_percent:10", "writeback_percent:40", "writeback_percent 40"),
-        ("read_threshold_us:0", "read_threshold_us:2000", "congested_read_threshold_us 2000; asked for 0"),
-        ("[all] meta-only", "all [meta-only]", "readahead_cache_policy meta-only; asked for all"),
-        ("bucket_size:64.0k", "bucket_size:128.0k", "bucket_size 131072; asked for 65536"),
-        ("block_size:0.5k", "block_size:4.0k", "block_size 4096; asked for 512"),
-        ("nbuckets:1024", "nbuckets:8192", "nbuckets 8192; asked for 1024"),
-        ("state:clean", "state:clean\nwriteback_rate_minimum:16", "writeback_rate_minimum 16; asked for 8"),
-        ("state:clean", "state:clean\ncache/internal/gc_after_writeback:1", "gc_after_writeback 1; asked for 0"),
-        ("state:clean", "state:no cache", "the state of the bcache is 'no cache'"),
-    ],
-)
-def test_another_bcache_than_asked_for_is_this_kernels_fault(old: str, new: str, why: str) -> None:
-    assert old in V6_12
-    with pytest.raises(KernelFault, match=why) as caught:
-        layout(changed={"grep -s -H": Answer(V6_12.replace(old, new))})
-    assert caught.value.stage is Stage.STORAGE
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"storage.bcache.bucket_size": "96KiB"}, "a power of two"),
-        ({"storage.bcache.bucket_size": "8MiB"}, "up to 4MiB"),
-        ({"storage.bcache.block_size": "1024"}, "512 or 4096 bytes"),
-        ({"storage.bcache.sequential_cutoff": "2GiB"}, "less than 2GiB"),
-        ({"storage.stack": "bcache(crypt(ssd),hdd)+ext4"}, "device-mapper's have none: set 'auto'"),
-        ({"storage.bcache.bucket_size": "128KiB"}, "bcache needs 513 buckets or more"),
-        ({"storage.bcache.writeback_percent": "41"}, "a whole number from 0 to 40"),
-        ({"storage.bcache.cache_size": "512MiB", "workload.file_size": "256MiB"}, "the cache needs 513MiB on the SSD"),
-        ({"storage.hdd.size": "32MiB", "workload.file_size": "4MiB"}, "the HDD has 32MiB, which never fills the cache"),
-        ({"storage.bcache.cache_mode": "passthrough"}, "one of writethrough, writeback, writearound, none"),
-    ],
-)
-def test_what_cannot_work_is_refused_beforehand(given: dict[str, str], why: str) -> None:
-    with pytest.raises(UserError, match=why):
-        options.load({"storage.stack": "bcache", **given}, directory=Path("/"))
-
-
 def test_a_bisection_on_it_by_a_latency_is_accepted() -> None:
-    given = {"storage.stack": "bcache", "bisect.metric": "write.clat.p99", "workload.file_size": "64MiB"}
-    found = options.load({**given, "workload.job": "rand-write-latency"}, directory=Path("/")).settings
+    given = {"bisect.metric": "write.clat.p99", "workload.file_size": "64MiB", "workload.job": "rand-write-latency"}
+    found = settings("bcache", given)
     found.workload.workload.check(found.bisect.objective, lambda argv, environment: None)
     assert found.kernel.fragments == ("tiny", "vm", "storage-bcache")
     assert "include/linux/min_heap.h" in found.bisect.suspects

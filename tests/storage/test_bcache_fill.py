@@ -9,8 +9,9 @@ import pytest
 
 from bisector.storage.layer import MountedStack, not_full_before
 from tests import examples
+from tests.guestshell import FakeShell
 from tests.localshell import LocalShell
-from tests.storage.test_bcache import V6_12, layout
+from tests.storage.guests import BCACHE_V6_12, GUESTS, laid_out
 
 FAILS = "fails"
 # What a read of 4 MiB leaves unused, of a cache of 64 MiB in a guest of v6.1 with the replacement fifo, percent.
@@ -31,7 +32,7 @@ class Guest:
         device = place / "bcache"
         self.sysfs = Path(f"{device}-sysfs")
         self.stats = self.sysfs / "cache/cache0/priority_stats"
-        for line in V6_12.replace("[lru]", "lru").replace(replacement, f"[{replacement}]").splitlines():
+        for line in BCACHE_V6_12.replace("[lru]", "lru").replace(replacement, f"[{replacement}]").splitlines():
             name, _, content = line.partition(":")
             (file := self.sysfs / name).parent.mkdir(parents=True, exist_ok=True)
             with file.open("a", encoding="utf-8") as shown:
@@ -57,8 +58,7 @@ class Guest:
 @pytest.fixture
 def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MountedStack:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    made, _ = layout()
-    return made
+    return laid_out("bcache", FakeShell(GUESTS["bcache"]))
 
 
 def why_weak(counters: dict[str, float]) -> list[str]:

@@ -6,35 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bisector.config import options
-from bisector.core.errors import InfraError, UserError
-from bisector.core.trial import KernelFault, Stage
-from bisector.storage.layer import Capacity, Device, Files, Layer, LayerPlan, MountedStack
+from bisector.core.errors import InfraError
+from bisector.core.trial import KernelFault
+from bisector.storage.layer import Capacity, Device, Layer, LayerPlan
 from bisector.storage.raid import Raid1, Raid5
-from bisector.storage.stack import lay_out, stack_of
 from tests.guestshell import Answer, FakeShell
+from tests.storage.guests import GUESTS, MIB, NO_FILES, RAID1_STATE, laid_out
 
-MIB = 1 << 20
-NO_FILES = Files(0, "")
 RAID1, RAID5 = Raid1(), Raid5(512 << 10, stripes=256, threads=0)
-# Not recorded, but as `grep -H .` prints the files of an array of v4.11 in sysfs, and of v4.12. In drivers/md/md.c:
-# level 3429, raid_disks 3699, metadata_version 4237, chunk_size 3754, layout 3653, degraded 4487, sync_action 4315,
-# rdN/offset 2867, array_state 3893; in bitmap.c bitmap/location 2198; those of RAID 5 in raid5.c from line 6208 on.
-OF_RAID1 = """\
-level:raid1
-raid_disks:2
-metadata_version:1.2
-chunk_size:0
-layout:0
-degraded:0
-sync_action:idle
-bitmap/location:none
-rd0/offset:2048
-rd1/offset:2048
-array_state:clean
-rd0/block/dev:254:16
-rd1/block/dev:254:32
-"""
+# As RAID1_STATE of tests/storage/guests.py.
 OF_RAID5 = """\
 level:raid5
 raid_disks:3
@@ -59,26 +39,13 @@ rd2/block/dev:254:48
 """
 
 
-GUEST = {"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("1000 4096\n"), "/md && grep": Answer(OF_RAID1)}
-
-
-def guest(state: str = OF_RAID1, **changed: Answer) -> FakeShell:
-    rows = {"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("1000 4096\n"), "/md && grep": Answer(state)}
-    return FakeShell({**{key.replace("_", " "): answer for key, answer in changed.items()}, **rows})
-
-
-def laid_out(shell: FakeShell, text: str = "raid1(ssd,hdd)+ext4") -> MountedStack:
-    values = options.load({"storage.stack": text}, directory=Path("/")).settings.storage.layers
-    return lay_out(shell, stack_of(text), values, NO_FILES, 60)
-
-
 def made(layer: Layer, count: int, suffix: str = "") -> LayerPlan:
     paths = ("/dev/a", "/dev/b", "/dev/c", "/dev/d")[:count]
     return layer.make([Device(path, (path,)) for path in paths], suffix)
 
 
 def test_a_mirror_of_the_two_disks() -> None:
-    mounted = laid_out(guest())
+    mounted = laid_out("raid1(ssd,hdd)+ext4", FakeShell(GUESTS["raid1"]))
     assert mounted.description[:2] == (
         "export MDADM_NO_UDEV=1",
         "mdadm --create /dev/md1 --run --level=1 --raid-devices=2 --metadata=1.2 --data-offset=1024K --assume-clean "
@@ -120,27 +87,6 @@ def test_stripes_over_three_devices() -> None:
         made(other, 3).verify((OF_RAID5,), {})  # type: ignore[misc] # it has one
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("level:raid1", "level:raid0"),
-        ("degraded:0", "degraded:1"),
-        ("sync_action:idle", "sync_action:resync"),
-        ("sync_action:idle\n", ""),
-        ("bitmap/location:none", "bitmap/location:+8"),
-        ("rd1/offset:2048", "rd1/offset:264192"),
-        ("metadata_version:1.2", "metadata_version:1.0"),
-        ("array_state:clean", "array_state:read-auto"),
-        ("array_state:clean", "array_state:inactive"),
-    ],
-)
-def test_an_array_that_was_not_asked_for_is_the_kernels_fault(old: str, new: str) -> None:
-    assert old in OF_RAID1
-    with pytest.raises(KernelFault, match=f"^md1: {old.partition(':')[0]} .*; asked for ") as caught:
-        laid_out(guest(OF_RAID1.replace(old, new)))
-    assert caught.value.stage is Stage.STORAGE
-
-
 def test_a_file_is_written_where_it_is_there_and_differs(tmp_path: Path) -> None:
     def after(file: str) -> list[str]:
         for step in made(RAID5, 3).steps[2:]:
@@ -161,24 +107,8 @@ def test_a_kernel_before_v4_1_has_no_rmw_level() -> None:
 
 
 def test_a_kernel_without_bitmaps_has_none() -> None:
-    laid_out(guest(OF_RAID1.replace("bitmap/location:none\n", "")))
-
-
-def test_an_array_on_other_disks_is_ours() -> None:
-    swapped = OF_RAID1.replace("254:16", "x").replace("254:32", "254:16").replace("x", "254:32")
-    with pytest.raises(InfraError, match="md1 is on 254:32, 254:16 instead of 254:16, 254:32"):
-        laid_out(guest(swapped))
-    with pytest.raises(InfraError, match="md1 is on 254:16, nothing instead of"):
-        laid_out(guest(OF_RAID1.replace("rd1/block/dev:254:32\n", "")))
-
-
-def test_an_array_that_loses_a_device_stops_the_workload() -> None:
-    mounted = laid_out(guest())
-    before = mounted.read(guest())
-    assert mounted.counted(before, mounted.read(guest())) == ()
-    with pytest.raises(KernelFault, match="degraded 1; asked for degraded 0") as caught:
-        mounted.read(guest(OF_RAID1.replace("degraded:0", "degraded:1")))
-    assert caught.value.stage is Stage.WORKLOAD
+    state = Answer(RAID1_STATE.replace("bitmap/location:none\n", ""))
+    laid_out("raid1(ssd,hdd)+ext4", FakeShell({**GUESTS["raid1"], "/md && grep": state}))
 
 
 def test_a_mirror_of_encrypted_disks_is_checked_against_device_mappers_devices() -> None:
@@ -189,13 +119,13 @@ def test_a_mirror_of_encrypted_disks_is_checked_against_device_mappers_devices()
         "dmsetup deps": Answer("crypt: 1 dependencies : (254, 16)\ncrypt2: 1 dependencies : (254, 32)\n"),
         "dmsetup info": Answer("crypt 253 0\ncrypt2 253 1\n"),
     }
-    state = OF_RAID1.replace("254:16", "253:0").replace("254:32", "253:1")
-    rows = {"stat -L": Answer("fe:10\nfe:20\n"), "stat -f": Answer("1 4096\n"), "/md && grep": Answer(state)}
-    mounted = laid_out(FakeShell({**answers, **rows}), "raid1(crypt(ssd),crypt(hdd))+ext4")
+    state = RAID1_STATE.replace("254:16", "253:0").replace("254:32", "253:1")
+    stack, rows = "raid1(crypt(ssd),crypt(hdd))+ext4", {**answers, **GUESTS["raid1"]}
+    mounted = laid_out(stack, FakeShell(rows | {"/md && grep": Answer(state)}))
     create = next(one for one in mounted.description if one.startswith("mdadm"))
     assert create.endswith(" /dev/mapper/crypt /dev/mapper/crypt2")
     with pytest.raises(InfraError, match="md1 is on 254:16, 254:32 instead of 253:0, 253:1"):
-        laid_out(FakeShell({**answers, **rows, "/md && grep": Answer(OF_RAID1)}), "raid1(crypt(ssd),crypt(hdd))+ext4")
+        laid_out(stack, FakeShell(rows))
 
 
 def extents(*sizes_mib: float | None) -> tuple[Capacity, ...]:
@@ -230,20 +160,3 @@ def test_sizes_that_cannot_be_are_refused_before() -> None:
     assert keys(RAID5, 1.4, 512, None) == [("storage.stack", "storage.d0.size")]
     assert keys(RAID5, 1.5, 512, None) == []
     assert keys(replace(RAID5, chunk_bytes=96 << 10), 512, 512, 512) == [("storage.raid5.chunk",)]
-    with pytest.raises(UserError, match="expected a whole number from 17 to 32,768"):
-        options.load({"storage.raid5.stripe_cache_size": "32769"}, directory=Path("/"))
-    with pytest.raises(UserError, match=r"storage\.ssd\.size = 128MiB .*: xfs needs 300MiB on the raid1 of the SSD"):
-        options.load({"storage.stack": "raid1(ssd,hdd)+xfs", "storage.ssd.size": "128MiB"}, directory=Path("/"))
-
-
-def test_the_memory_of_the_guest_is_enough_for_the_stripe_cache() -> None:
-    """32,768 stripes of three pages, and what is kept of each beside them."""
-    given = {"storage.stack": "raid5(ssd,hdd,hdd2)+ext4", "storage.hdd2.size": "1GiB"}
-    options.load({**given, "storage.raid5.stripe_cache_size": "16384"}, directory=Path("/"))
-    given |= {"storage.raid5.stripe_cache_size": "32768", "machine.memory": "512MiB"}
-    with pytest.raises(
-        UserError, match=r"machine\.memory = 512MiB .*the stripe cache of RAID 5 .*takes 432MiB"
-    ) as caught:
-        options.load(given, directory=Path("/"))
-    assert caught.value.hint == "--set machine.memory=688MiB, or make the stripe cache of RAID 5 smaller"
-    options.load({**given, "machine.memory": "688MiB"}, directory=Path("/"))

@@ -97,6 +97,9 @@ REFUSED = {
     "crypt(hdd,cipher=rot13)+ext4": "expected a cipher",
     "crypt(hdd,key_size=1)+ext4": "expected one of 128, 192, 256, 384, 512",
     "hdd+ext4" * 100: "a stack of 800 characters",
+    "lvmcache(lvmcache(ram,ram),lvmcache(ram,lvmcache(ram,ram)))+ext4": "a stack has ram 4 times at most",
+    "lvmcache(ssd,raw(hdd))+ext4": "raw is the end of a stack, and lvmcache needs a device",
+    "hdd+raw+ext4": "raw is the end of a stack, and ext4 needs a device",
 }
 
 
