@@ -19,6 +19,7 @@ import shutil
 import signal
 import stat
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -204,11 +205,10 @@ def to_its_end(
 
 def marked() -> dict[Path, tuple[int, ...]]:
     """The marked processes of this user, by the directory that they are marked with."""
-    found: dict[Path, tuple[int, ...]] = {}
+    found = defaultdict[Path, tuple[int, ...]](tuple)
     for pid in pids():
         if (value := value_of(pid, RUN_MARKER)) is not None:
-            run_dir = Path(os.fsdecode(value))
-            found[run_dir] = (*found.get(run_dir, ()), pid)
+            found[Path(os.fsdecode(value))] += (pid,)
     return found
 
 

@@ -67,6 +67,7 @@ _THRESHOLD = "migration_threshold"
 # becomes fast at that moment and not before. mq is the same policy since v4.6; before, it counted hits and not time.
 SETTLING = Settling(period_s=60.0)
 _N = r"(\d{1,18})"  # integers on record have 63 bits; the kernel's counters have 32, or are block numbers
+_WHOLE = re.compile(_N, re.ASCII)
 # Sectors per metadata block, metadata blocks in use and in all, sectors per cache block, cache blocks in use and in
 # all, read hits and misses, write hits and misses, demotions, promotions, dirty blocks.
 _STATUS = re.compile(rf"{_N} {_N}/{_N} {_N} {_N}/{_N} {_N} {_N} {_N} {_N} {_N} {_N} {_N} (.*)", re.ASCII)
@@ -75,7 +76,6 @@ _STATUS = re.compile(rf"{_N} {_N}/{_N} {_N} {_N}/{_N} {_N} {_N} {_N} {_N} {_N} {
 _OLD_FIELDS, _NEW_FIELDS = 4, 14
 _MOST_PERCENT = 100
 _LEFT_SHARE = 0.9  # of the low watermark, after the last batch that is written back
-_GREATEST = 2**63  # integers on record are below this
 _QUOTED = 200
 # The kernel's defaults for an SSD: after how many blocks and how many milliseconds written data is committed. And how
 # many jobs may write back at a time: the default was unlimited until the middle of 2022, and since then follows the
@@ -365,10 +365,6 @@ class WritecacheStatus:
     counts: tuple[int, ...] = ()
 
 
-def _is_whole(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and int(word) < _GREATEST
-
-
 @dataclass(frozen=True, slots=True)
 class LvmWritecache(LvmCacheLayer):
     """A dm-writecache: the first run fills it until it is written back, the second one is judged."""
@@ -439,7 +435,7 @@ class LvmWritecache(LvmCacheLayer):
     def read_status(self, line: str) -> WritecacheStatus:
         """The status; raises :class:`KernelFault` for any other line, and if the target met an error."""
         words = arguments(line, "writecache")
-        if len(words) not in (_OLD_FIELDS, _NEW_FIELDS) or not all(map(_is_whole, words[1:])):
+        if len(words) not in (_OLD_FIELDS, _NEW_FIELDS) or not all(map(_WHOLE.fullmatch, words[1:])):
             raise not_an_answer("dmsetup status", line)
         if words[0] != "0":
             raise fault(f"dm-writecache met error {words[0][:_QUOTED]}", line.strip(), kind=FaultKind.IO_ERROR)
@@ -477,8 +473,8 @@ class LvmWritecache(LvmCacheLayer):
             words = [*pairwise((*rest[: int(count)], ""))]
         except ValueError as error:
             raise not_an_answer("dmsetup table", table_line) from error
-        given = {"block_size": block} | {name: value for name, value in words if not _is_whole(name)}
-        found = {name: int(value) if _is_whole(value := given.get(name, "")) else None for name in asked}
+        given = {"block_size": block} | {name: value for name, value in words if not _WHOLE.fullmatch(name)}
+        found = {name: int(value) if _WHOLE.fullmatch(value := given.get(name, "")) else None for name in asked}
         others = [name for name in given if name not in asked]  # some have a number, others such as cleaner have none
         near = all(value is not None and abs(value - asked[name]) <= 1 for name, value in found.items())
         if not near or others or found["block_size"] != self.block_bytes:

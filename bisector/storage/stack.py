@@ -1,15 +1,8 @@
 """A storage stack: layers on disks, the properties that follow from its layers, its text form, and how it is made.
 
-``hdd+ext4``                              a file system on a disk
-``lvmcache(ssd,hdd)+ext4``                on a layer that lies on two disks, in the order of its roles
-``crypt(hdd)+xfs``, ``hdd+crypt+xfs``     the same stack, written in two ways: ``A+B`` is ``B(A)``
-``raid5(hdd,hdd2,hdd3)+ext4``             on a layer that takes as many devices as it is given
-``lvmcache(ssd,hdd,cache_mode=writethrough)+ext4``  with a setting of this one layer
-``hdd+xfs(mount_options="noatime,largeio")``  with a value that has commas, in double quotes
-``lvmcache``, ``ssd``                     short names of whole stacks
-
-A name that no layer has, with nothing below it, is taken for a disk. Which disks exist is known only after all settings
-are read (:func:`unknown_disk`).
+The text form is that of docs/stacks.md, such as ``lvmcache(crypt(ssd),hdd,cache_mode=writethrough)+ext4``; ``A+B`` is
+``B(A)``. A name that no layer has, with nothing below it, is taken for a disk. Which disks exist is known only after
+all settings are read (:func:`unknown_disk`).
 
 :func:`lay_out` makes a stack on the guest's empty disks, in one round trip, and checks what the kernel made.
 """
