@@ -77,7 +77,7 @@ class FakeShell:
 
 
 # What a sound guest says of the ext4 file system that it was told to make.
-_MADE = {
+EXT4 = {
     "mountinfo": Answer("36 24 254:32 / /mnt rw,relatime - ext4 /dev/vdc rw\n"),
     "/proc/fs/ext4/": Answer(
         "rw\nbsddf\nuser_xattr\nerrors=continue\ncommit=5\nmin_batch_time=0\nmax_batch_time=15000\nstripe=0\n"
@@ -95,7 +95,7 @@ _MADE = {
 
 def answer_of(answers: Mapping[str, Answer], command: str) -> Answer:
     """The first whose key is in the command; what no row is about is done as it should be."""
-    return next((answer for key, answer in (*answers.items(), *_MADE.items()) if key in command), Answer())
+    return next((answer for key, answer in (*answers.items(), *EXT4.items()) if key in command), Answer())
 
 
 def steps_of(command: str) -> list[str]:

@@ -8,11 +8,12 @@ from bisector.core.shell import Shell
 from bisector.storage.layer import Files, MountedStack
 from bisector.storage.stack import lay_out
 from tests.guest_answers import STORAGE
-from tests.guestshell import Answer
+from tests.guestshell import EXT4, Answer
 
 MIB = 1 << 20
 NO_FILES = Files(0, "no files")
 _RECORDED = Path(__file__).parents[1] / "data" / "bcache"
+_FORMATS = Path(__file__).parents[1] / "data" / "storage"
 # Recorded from Linux 6.12.117 in guests with the default sizes, after two runs of 20 s that read.
 BCACHE_V6_12 = (_RECORDED / "v6.12.txt").read_text(encoding="utf-8")
 BCACHE_WRITEBACK = (_RECORDED / "v6.12-writeback.txt").read_text(encoding="utf-8")
@@ -59,7 +60,23 @@ STACKS = {
     "raid1": "raid1(ssd,hdd)+ext4",
     "ram": "ram",
     "ext4": "hdd",
+    "xfs": "hdd+xfs",
+    "btrfs": "hdd+btrfs",
 }
+
+
+def mountinfo(kind: str, shown: str) -> str:
+    """As the kernel writes it: the root file system comes first, and has options of its own."""
+    return (
+        "21 1 254:0 / / rw,relatime - ext4 /dev/root rw\n"
+        f"40 21 254:16 / /mnt rw,relatime shared:1 - {kind} /dev/vdb {shown}\n"
+    )
+
+
+def recorded_format(name: str) -> str:
+    return (_FORMATS / name).read_text(encoding="utf-8")
+
+
 GUESTS: Mapping[str, Mapping[str, Answer]] = {
     "lvmcache": STORAGE,
     "lvmwritecache": _TWO_DISKS | {
@@ -80,7 +97,15 @@ GUESTS: Mapping[str, Mapping[str, Answer]] = {
     },
     "raid1": _TWO_DISKS | {"/md && grep": Answer(RAID1_STATE)},
     "ram": {"stat -f": _TWO_DISKS["stat -f"], RAM_SIZE: Answer(f"{256 * MIB}\n")},
-    "ext4": _ONE_DISK,
+    "ext4": _ONE_DISK | EXT4 | {"dumpe2fs": Answer(recorded_format("dumpe2fs-1.47.txt"))},
+    "xfs": _ONE_DISK | {  # by the show_options of v6.18
+        "mountinfo": Answer(mountinfo("xfs", "rw,inode64,logbufs=8,logbsize=32k,noquota")),
+        "xfs_spaceman": Answer(recorded_format("xfs_info-6.1.txt")),
+    },
+    "btrfs": _ONE_DISK | {
+        "mountinfo": Answer(mountinfo("btrfs", "rw,nossd,space_cache,subvolid=5,subvol=/")),
+        "dump-super": Answer(recorded_format("btrfs-6.2.txt")),
+    },
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from tests.storage.guests import GUESTS, RAM_SIZE, STACKS, laid_out
 
 TABLE, STATUS, DEPS = "dmsetup table", "dmsetup status", "dmsetup deps"
 BCACHE, RAID = "grep -s -H", "/md && grep"
+MOUNTED, EXT4_OPTIONS, EXT4, XFS, BTRFS = "mountinfo", "/proc/fs/ext4/", "dumpe2fs", "xfs_spaceman", "dump-super"
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, guest in GUESTS.items() for key in guest])
@@ -67,6 +68,18 @@ def but(name: str, key: str, old: str, new: str) -> FakeShell:
         ("raid1", RAID, "array_state:clean", "array_state:read-auto", "^md1: array_state read-auto; asked for one th"),
         ("ram", RAM_SIZE, "268435456", "268435456000", "asked for 268435456"),
         ("ram", RAM_SIZE, "268435456", "0", "asked for 268435456"),
+        ("xfs", MOUNTED, "inode64", "inode32", "^mount: xfs is mounted without inode64$"),
+        ("xfs", MOUNTED, "logbufs=8", "logbufs=4", "^mount: xfs is mounted without logbufs=8$"),
+        ("xfs", MOUNTED, "noquota", "noquota,discard", "^mount: xfs is mounted without nodiscard$"),
+        ("xfs", MOUNTED, "rw", "ro", "^mount: xfs is mounted without rw$"),
+        ("xfs", MOUNTED, "- xfs", "- ext4", "'ext4' is mounted instead of xfs"),
+        ("btrfs", MOUNTED, "nossd", "ssd", "^mount: btrfs is mounted without nossd$"),
+        ("btrfs", MOUNTED, "space_cache", "discard=async,space_cache=v2", "without nodiscard,space_cache$"),
+        ("ext4", EXT4_OPTIONS, "\ndata=ordered\n", "\n", "without data=ordered$"),
+        ("ext4", EXT4_OPTIONS, "\nbarrier\n", "\n", "without barrier$"),
+        ("ext4", EXT4_OPTIONS, "\ndelalloc\n", "\n", "without delalloc$"),
+        ("ext4", EXT4_OPTIONS, "\ncommit=5\n", "\n", "without commit=5$"),
+        ("ext4", EXT4_OPTIONS, "noinit_itable", "init_itable=10", "without noinit_itable$"),
     ],
 )  # fmt: skip
 def test_what_the_kernel_made_otherwise_is_its_fault(name: str, key: str, old: str, new: str, why: str) -> None:
@@ -91,6 +104,21 @@ def test_what_the_kernel_made_otherwise_is_its_fault(name: str, key: str, old: s
         ("raid1", RAID, "rd0/block/dev:254:16\nrd1/block/dev:254:32", "rd0/block/dev:254:32\nrd1/block/dev:254:16",
          "md1 is on 254:32, 254:16 instead of 254:16, 254:32"),
         ("raid1", RAID, "rd1/block/dev:254:32\n", "", "md1 is on 254:16, nothing instead of"),
+        ("xfs", XFS, "reflink=0", "reflink=1", "^mkfs.xfs made reflink=1 instead of reflink=0"),
+        ("xfs", XFS, "isize=512", "isize=256", "isize=256 instead of isize=512"),
+        ("xfs", XFS, "blocks=16384", "blocks=2560", "blocks=2560 instead of blocks=16384"),
+        ("xfs", XFS, "lazy-count=1", "lazy-count=0", "lazy-count=0 instead of lazy-count=1"),
+        ("xfs", XFS, "nrext64=0", "nrext64=0 exchange=1", "exchange=1, which was not asked for"),
+        ("btrfs", BTRFS, "nodesize\t\t16384", "nodesize\t\t4096", "^mkfs.btrfs made n=4096 instead of n=16384"),
+        ("btrfs", BTRFS, "0 (crc32c)", "1 (xxhash64)", "csum=xxhash64 instead of csum=crc32c"),
+        ("btrfs", BTRFS, "Metadata, DUP", "Metadata, single", "m=single instead of m=dup"),
+        ("btrfs", BTRFS, "SKINNY_METADATA )", "SKINNY_METADATA |\n\t\t\t  NO_HOLES )", "NO_HOLES, which was not"),
+        ("btrfs", BTRFS, "EXTENDED_IREF |", "", "no EXTENDED_IREF"),
+        ("ext4", EXT4, "metadata_csum", "metadata_csum orphan_file", "^mkfs.ext4 made orphan_file"),
+        ("ext4", EXT4, "flex_bg ", "", "no flex_bg"),
+        ("ext4", EXT4, "Block size:               4096", "Block size:               1024", "b=1024 instead of b=4096"),
+        ("ext4", EXT4, "Inode count:              65536", "Inode count: 262144", "an inode for 4096 bytes"),
+        ("ext4", EXT4, "count:     13107", "count:     0", "0.0 % of reserved blocks instead of 5"),
     ],
 )  # fmt: skip
 def test_what_the_tools_made_otherwise_is_ours(name: str, key: str, old: str, new: str, why: str) -> None:

@@ -1,57 +1,29 @@
 """File systems: what mkfs and mount are given, and what is read back afterwards."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bisector.config import options
 from bisector.core.errors import BisectorError, Finding, Grade, InfraError, UserError
 from bisector.core.shell import CommandResult
 from bisector.core.trial import KernelFault
 from bisector.doctor.checks import PROBES, CheckContext
-from bisector.storage.file_system import (
-    FileSystem,
-    mounted_with,
-    words_of,
-)
-from bisector.storage.layer import Capacity, Device, Files, LayerPlan
-from bisector.storage.stack import lay_out, stack_of
+from bisector.storage.file_system import FileSystem, mounted_with, words_of
+from bisector.storage.layer import Capacity, Device, LayerPlan
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
+from tests.storage.guests import GUESTS, MIB, NO_FILES, guest, laid_out, mountinfo, recorded_format, settings
 
-MIB = 1 << 20
-DATA = Path(__file__).parents[1] / "data" / "storage"
 OLDEST = (4, 9)
 NAMES = ("ext4", "xfs", "btrfs")
 
 
-def recorded(name: str) -> str:
-    return (DATA / name).read_text(encoding="utf-8")
-
-
-def mountinfo(kind: str, shown: str) -> str:
-    """As the kernel writes it: the root file system comes first, and has options of its own."""
-    return (
-        "21 1 254:0 / / rw,relatime - ext4 /dev/root rw\n"
-        f"40 21 254:16 / /mnt rw,relatime shared:1 - {kind} /dev/vdb {shown}\n"
-    )
-
-
-# What kernels show of the mounts that are asked for: by the show_options of v4.9 and of v6.18, which has no attr2.
-SHOWN = {
-    "xfs": ("rw,attr2,inode64,logbufs=8,logbsize=32k,noquota", "rw,inode64,logbufs=8,logbsize=32k,noquota"),
-    "btrfs": ("rw,nossd,space_cache,subvolid=5,subvol=/", "rw,nossd,space_cache,subvolid=5,subvol=/"),
-}
-FORMATS = {"xfs": recorded("xfs_info-6.1.txt"), "btrfs": recorded("btrfs-6.2.txt")}
-COMMANDS = {"xfs": "xfs_spaceman", "btrfs": "dump-super", "ext4": "dumpe2fs"}
-
-
 def own(name: str, **changed: str) -> FileSystem:
     """One of them with its settings."""
-    layer = options.load({"storage.stack": f"hdd+{name}"}, directory=Path("/")).settings.storage.layers[name]
+    layer = settings(f"hdd+{name}").storage.layers[name]
     assert isinstance(layer, FileSystem)
     return replace(layer, **changed)
 
@@ -63,25 +35,9 @@ def made(name: str, **changed: str) -> LayerPlan:
     return own(name, **changed).make([Device("/dev/vdb", ("/dev/vdb",))], "")
 
 
-def laid_out(name: str, answers: Mapping[str, Answer]) -> Sequence[str]:
-    """The commands that made it, in a guest that answers so."""
-    stack = stack_of(f"hdd+{name}")
-    shell = FakeShell({**answers, "stat -L": Answer("fe:10\n"), "stat -f": Answer("1000 4096\n")})
-    values = options.load({"storage.stack": str(stack)}, directory=Path("/")).settings.storage.layers
-    return lay_out(shell, stack, values, Files(0, ""), 60).description
-
-
-def sound(name: str, **changed: str) -> dict[str, Answer]:
-    """The answers of a guest that did as it was told, but for what is changed."""
-    if name == "ext4":
-        return {}
-    rows = {"mountinfo": mountinfo(name, SHOWN[name][1]), COMMANDS[name]: FORMATS[name]} | changed
-    return {key: Answer(text) for key, text in rows.items()}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sound_guest_makes_and_mounts_it(name: str) -> None:
-    mkfs, mount, room = laid_out(name, sound(name))
+    mkfs, mount, room = laid_out(f"hdd+{name}", FakeShell(GUESTS[name])).description
     assert mkfs.startswith(f"mkfs.{name} -q ")
     assert mkfs.endswith(" /dev/disk/by-id/virtio-hdd")
     assert mount.startswith(f"mount -t {name} -o rw,relatime,")
@@ -89,33 +45,6 @@ def test_a_sound_guest_makes_and_mounts_it(name: str) -> None:
     # Nothing is discarded: dm-cache takes discarded blocks into the cache without reading them.
     assert " -K " in mkfs or "-E nodiscard," in mkfs
     assert "nodiscard" in mount.split()[4].split(",")
-
-
-@pytest.mark.parametrize("name", ["xfs", "btrfs"])
-@pytest.mark.parametrize("shown", [0, 1])
-def test_what_kernels_show_of_a_mount_is_what_was_asked(name: str, shown: int) -> None:
-    laid_out(name, sound(name, mountinfo=mountinfo(name, SHOWN[name][shown])))
-
-
-@pytest.mark.parametrize(
-    ("name", "instead", "lost"),
-    [
-        ("xfs", "rw,inode32,logbufs=8,logbsize=32k,noquota", "inode64"),
-        ("xfs", "rw,inode64,logbufs=4,logbsize=32k,noquota", "logbufs=8"),
-        ("xfs", "rw,inode64,logbufs=8,logbsize=32k,noquota,discard", "nodiscard"),
-        ("btrfs", "rw,ssd,space_cache", "nossd"),
-        ("btrfs", "rw,nossd,discard=async,space_cache=v2", "nodiscard,space_cache"),
-        ("xfs", "ro,inode64,logbufs=8,logbsize=32k,noquota", "rw"),
-    ],
-)
-def test_an_option_that_the_kernel_did_not_take_is_its_fault(name: str, instead: str, lost: str) -> None:
-    mounted = mountinfo(name, instead)
-    if lost == "rw":
-        mounted = mounted.replace("/mnt rw", "/mnt ro")
-    with pytest.raises(KernelFault, match=f"^mount: {name} is mounted without {lost}$"):
-        laid_out(name, sound(name, mountinfo=mounted))
-    with pytest.raises(KernelFault, match=f"'ext4' is mounted instead of {name}"):
-        laid_out(name, sound(name, mountinfo=mountinfo("ext4", instead)))
 
 
 # Read in guests of v4.11, which does not say in that file what is off.
@@ -127,72 +56,27 @@ EXT4_V4_11 = (
 
 
 def test_what_an_old_kernel_does_not_say_is_off() -> None:
-    mounted = Answer(mountinfo("ext4", "rw,noinit_itable,data=ordered"))
-    laid_out("ext4", {"/proc/fs/ext4/": Answer(EXT4_V4_11), "mountinfo": mounted})
-    shown = {"/proc/fs/ext4/": Answer(EXT4_V4_11.replace("delalloc", "discard\ndelalloc")), "mountinfo": mounted}
+    changed = {"/proc/fs/ext4/": EXT4_V4_11, "mountinfo": mountinfo("ext4", "rw,noinit_itable,data=ordered")}
+    laid_out("hdd", FakeShell(guest("ext4", **changed)))
+    changed["/proc/fs/ext4/"] = EXT4_V4_11.replace("delalloc", "discard\ndelalloc")
     with pytest.raises(KernelFault, match=r"without nodiscard$"):
-        laid_out("ext4", shown)
-
-
-def test_ext4_shows_all_options_in_a_file_of_its_own() -> None:
-    shown = FakeShell().run("cat /proc/fs/ext4/vdb/options").stdout
-    for option in ("data=ordered", "barrier", "delalloc", "commit=5"):
-        assert f"\n{option}\n" in shown
-        with pytest.raises(KernelFault, match=rf"without {option}$"):
-            laid_out("ext4", {"/proc/fs/ext4/": Answer(shown.replace(f"\n{option}\n", "\n"))})
-    with pytest.raises(KernelFault, match=r"without noinit_itable$"):
-        laid_out("ext4", {"/proc/fs/ext4/": Answer(shown.replace("noinit_itable", "init_itable=10"))})
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "why"),
-    [
-        ("xfs", "reflink=0", "reflink=1", "reflink=1 instead of reflink=0"),
-        ("xfs", "isize=512", "isize=256", "isize=256 instead of isize=512"),
-        ("xfs", "blocks=16384", "blocks=2560", "blocks=2560 instead of blocks=16384"),
-        ("xfs", "lazy-count=1", "lazy-count=0", "lazy-count=0 instead of lazy-count=1"),
-        ("xfs", "nrext64=0", "nrext64=0 exchange=1", "exchange=1, which was not asked for"),
-        ("btrfs", "nodesize\t\t16384", "nodesize\t\t4096", "n=4096 instead of n=16384"),
-        ("btrfs", "0 (crc32c)", "1 (xxhash64)", "csum=xxhash64 instead of csum=crc32c"),
-        ("btrfs", "Metadata, DUP", "Metadata, single", "m=single instead of m=dup"),
-        ("btrfs", "SKINNY_METADATA )", "SKINNY_METADATA |\n\t\t\t  NO_HOLES )", "NO_HOLES, which was not asked for"),
-        ("btrfs", "EXTENDED_IREF |", "", "no EXTENDED_IREF"),
-        ("ext4", "metadata_csum", "metadata_csum orphan_file", "orphan_file"),
-        ("ext4", "flex_bg ", "", "no flex_bg"),
-        ("ext4", "Block size:               4096", "Block size:               1024", "b=1024 instead of b=4096"),
-        ("ext4", "Inode count:              65536", "Inode count:              262144", "an inode for 4096 bytes"),
-        ("ext4", "count:     13107", "count:     0", "0.0 % of reserved blocks instead of 5"),
-    ],
-)
-def test_a_format_that_was_not_asked_for_is_the_images(name: str, old: str, new: str, why: str) -> None:
-    printed = recorded("dumpe2fs-1.47.txt") if name == "ext4" else FORMATS[name]
-    laid_out(name, sound(name) | {COMMANDS[name]: Answer(printed)})
-    assert old in printed
-    with pytest.raises(InfraError, match=rf"^mkfs\.{name} made (.*, )?{why}"):
-        laid_out(name, sound(name) | {COMMANDS[name]: Answer(printed.replace(old, new))})
+        laid_out("hdd", FakeShell(guest("ext4", **changed)))
+    of_v4_9 = mountinfo("xfs", "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota")
+    laid_out("hdd+xfs", FakeShell(guest("xfs", mountinfo=of_v4_9)))
 
 
 def test_the_defaults_of_the_tools_of_debian_12_are_told_from_what_was_asked() -> None:
     """Kernels before v5.10 refuse to mount what mkfs.xfs makes by default (bigtime, inobtcount)."""
+    of_xfs, of_btrfs = (Answer(recorded_format(one)) for one in ("xfs_info-6.1-default.txt", "btrfs-6.2-default.txt"))
     with pytest.raises(InfraError, match=r"reflink=1 .*bigtime=1 .*inobtcount=1 "):
-        laid_out("xfs", sound("xfs") | {"xfs_spaceman": Answer(recorded("xfs_info-6.1-default.txt"))})
+        laid_out("hdd+xfs", FakeShell({**GUESTS["xfs"], "xfs_spaceman": of_xfs}))
     with pytest.raises(InfraError, match=r"FREE_SPACE_TREE, .*NO_HOLES, "):
-        laid_out("btrfs", sound("btrfs") | {"dump-super": Answer(recorded("btrfs-6.2-default.txt"))})
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("said", ["", "nonsense", "\x1b[2J", "1 2 3 4 5", "x=y\nz=w", "9" * 10_000, "@step 0\n@step 9"])
-def test_answers_that_are_none_are_the_kernels_fault(name: str, said: str) -> None:
-    for key in ("mountinfo", COMMANDS[name]):
-        with pytest.raises(KernelFault) as caught:
-            laid_out(name, sound(name) | {key: Answer(said)})
-        assert caught.value.reason.isprintable()
-        assert len(caught.value.reason) < 400
+        laid_out("hdd+btrfs", FakeShell({**GUESTS["btrfs"], "dump-super": of_btrfs}))
 
 
 def since() -> Mapping[tuple[str, str], tuple[int, ...]]:
     """The kernel of each feature, from the tools' own documents."""
-    rows = (line.split() for line in recorded("features.txt").splitlines() if line and not line.startswith("#"))
+    rows = (line.split() for line in recorded_format("features.txt").splitlines() if line and not line.startswith("#"))
     return {(name, feature): tuple(map(int, version.split("."))) for name, feature, version in rows}
 
 
@@ -276,12 +160,12 @@ def test_given_options_of_mount_replace_what_they_contradict() -> None:
         "a" * 5000 + "!",
         "x=/dev/sda",
         "loop",
-        "noatime,offset=4096",
+        "rw,offset=4096",
     ],
 )
 def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
     with pytest.raises(UserError, match="expected options of mount"):
-        options.load({"storage.ext4.mount_options": typed}, directory=Path("/"))
+        settings("hdd", {"storage.ext4.mount_options": typed})
 
 
 def lost(display: FileSystem, asked: str, shown: str) -> str:
@@ -371,11 +255,10 @@ def test_what_no_kernel_shows_is_no_fault_and_is_said_before(name: str) -> None:
 
 
 def test_what_is_not_read_back_is_a_warning_before_the_first_hour(tmp_path: Path) -> None:
-    flags = {"storage.stack": "hdd+ext4", "storage.ext4.mount_options": "journal_ioprio=3,noatime"}
-    settings = options.load(flags, directory=tmp_path).settings
+    asked = settings("hdd", {"storage.ext4.mount_options": "journal_ioprio=3,noatime"})
     (probe,) = (one for one in PROBES if one.name == "disks")
     assert probe.of_setup
-    found = probe.look(CheckContext(settings, tmp_path, tmp_path, lambda _: None))
+    found = probe.look(CheckContext(asked, tmp_path, tmp_path, lambda _: None))
     assert not isinstance(found, Finding)
     (warning,) = (one for one in found if one.state is Grade.WARN)
     assert "kernels do not show journal_ioprio=3" in warning.what
@@ -392,9 +275,7 @@ def test_what_is_not_read_back_is_a_warning_before_the_first_hour(tmp_path: Path
 )
 def test_options_of_mount_that_mean_nothing_here_are_refused_before(name: str, typed: str, why: str) -> None:
     with pytest.raises(UserError, match=rf"storage\.{name}\.mount_options.*{typed} {why}"):
-        options.load(
-            {"storage.stack": f"hdd+{name}", f"storage.{name}.mount_options": f"noatime,{typed}"}, directory=Path("/")
-        )
+        settings(f"hdd+{name}", {f"storage.{name}.mount_options": f"noatime,{typed}"})
 
 
 def test_ext4_cannot_have_a_journal_of_data_and_delayed_allocation() -> None:
@@ -421,7 +302,7 @@ def test_ext4_cannot_have_a_journal_of_data_and_delayed_allocation() -> None:
 )
 def test_options_with_which_mkfs_makes_nothing_are_refused_before(name: str, typed: str, why: str) -> None:
     with pytest.raises(UserError, match=rf"storage\.{name}\.mkfs_options.*mkfs\.{name} .*{why}"):
-        options.load({"storage.stack": f"hdd+{name}", f"storage.{name}.mkfs_options": typed}, directory=Path("/"))
+        settings(f"hdd+{name}", {f"storage.{name}.mkfs_options": typed})
 
 
 def test_options_of_mkfs_that_look_alike_are_taken() -> None:
@@ -436,23 +317,22 @@ def test_options_of_mkfs_that_look_alike_are_taken() -> None:
 
 
 def test_sizes_of_mkfs_may_have_units() -> None:
-    printed = {"ext4": recorded("dumpe2fs-1.47.txt"), **FORMATS}
-    for name, plain, short in (
-        ("ext4", "-b 4096 ", "-b 4k "),
-        ("ext4", "-i 16384", "-i 16k"),
-        ("btrfs", "-n 16384", "-n 16K"),
-        ("xfs", "-b size=4096", "-b size=4k"),
-        ("xfs", "-i size=512,", "-i size=512,maxpct=25,"),
+    for name, tool, plain, short in (
+        ("ext4", "dumpe2fs", "-b 4096 ", "-b 4k "),
+        ("ext4", "dumpe2fs", "-i 16384", "-i 16k"),
+        ("btrfs", "dump-super", "-n 16384", "-n 16K"),
+        ("xfs", "xfs_spaceman", "-b size=4096", "-b size=4k"),
+        ("xfs", "xfs_spaceman", "-i size=512,", "-i size=512,maxpct=25,"),
     ):
         options_of_mkfs = own(name).mkfs_options
         assert plain in options_of_mkfs
         asked = words_of(options_of_mkfs.replace(plain, short))
-        assert list(own(name).other_format(asked, printed[name])) == []
+        assert list(own(name).other_format(asked, GUESTS[name][tool].stdout)) == []
 
 
 def problems(name: str, size_bytes: int | None, **changed: str) -> list[tuple[str, ...]]:
     device = Capacity("the HDD", size_bytes, ("storage.hdd.size",))
-    return [found.keys for found in own(name, **changed).problems((device,), Files(0, ""))]
+    return [found.keys for found in own(name, **changed).problems((device,), NO_FILES)]
 
 
 def test_what_mkfs_refuses_is_refused_before() -> None:
@@ -464,8 +344,6 @@ def test_what_mkfs_refuses_is_refused_before() -> None:
     assert problems("xfs", 512 * MIB, mkfs_options="-m crc=1 -l version=2,size=32m") == [("storage.xfs.mkfs_options",)]
     assert problems("xfs", 512 * MIB, mkfs_options="-l size=64m") == []
     assert problems("xfs", 512 * MIB, mkfs_options="-l size=16384b") == [("storage.xfs.mkfs_options",)]
-    with pytest.raises(UserError, match=r"xfs needs 300MiB on the HDD, which has 128MiB"):
-        options.load({"storage.stack": "hdd+xfs", "storage.hdd.size": "128MiB"}, directory=Path("/"))
 
 
 def blamed(name: str, said: str) -> BisectorError:
@@ -512,8 +390,7 @@ def test_ext4_without_a_journal_is_mounted_without_its_options() -> None:
 
 def test_options_of_mount_bring_the_kernel_options_that_they_need() -> None:
     def fragments(name: str, typed: str) -> tuple[str, ...]:
-        given = {"storage.stack": f"hdd+{name}", f"storage.{name}.mount_options": typed}
-        return options.load(given, directory=Path("/")).settings.kernel.fragments
+        return settings(f"hdd+{name}", {f"storage.{name}.mount_options": typed}).kernel.fragments
 
     assert fragments("xfs", "noatime") == ("tiny", "vm", "storage-xfs")
     assert fragments("xfs", "uquota,gqnoenforce") == ("tiny", "vm", "storage-xfs", "storage-xfs-quota")
