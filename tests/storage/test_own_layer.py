@@ -17,11 +17,9 @@ from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
 from bisector.storage.layer import LAYERS, Capacity, Counters, Device, Files, Layer, LayerPlan, Phase
 from bisector.storage.lvmcache import LvmCache
-from bisector.storage.stack import lay_out, stack_of
+from bisector.storage.stack import stack_of
 from tests.guestshell import Answer, FakeShell
-
-MIB = 1 << 20
-NO_FILES = Files(0, "no files")
+from tests.storage.guests import MIB, guest, laid_out, settings
 
 
 def requests(shell: Shell, name: str) -> float:
@@ -81,62 +79,50 @@ def veil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Layer
     layers.forget("veil")
 
 
-def loaded(text: str, **more: str) -> options.Effective:
-    return options.load({"storage.stack": text, **more}, directory=Path("/"))
-
-
 @pytest.mark.usefixtures("veil")
 def test_it_is_laid_out_between_disk_and_file_system() -> None:
-    settings = loaded("veil(hdd)+ext4").settings
-    storage = settings.storage
-    answers = {
-        "stat -L": Answer("fe:20\n"),
-        "stat -f": Answer("1000 4096\n"),
-        "dmsetup table": Answer("0 100 crypt aes-xts-plain64 0 254:32 0\n"),
-    }
-    shell = FakeShell(answers)
-    mounted = lay_out(shell, storage.stack, storage.layers, NO_FILES, 60)
+    shell = FakeShell(guest("ext4", dmsetup_table="0 100 crypt aes-xts-plain64 0 254:16 0\n"))
+    mounted = laid_out("veil(hdd)+ext4", shell)
     assert [command.split()[0] for command in mounted.description] == ["cryptsetup", "mkfs.ext4", "mount", "stat"]
     assert mounted.description[0] == "cryptsetup open --cipher aes-xts-plain64 /dev/disk/by-id/virtio-hdd veil"
     assert mounted.description[1].endswith(" /dev/mapper/veil")
     assert "cryptsetup mkfs.ext4 mount" in shell.commands[0]
     assert mounted.room == "storage.hdd.size or storage.veil.spare"
-    other = {**answers, "dmsetup table": Answer("0 100 crypt des 0 254:32 0\n")}
     with pytest.raises(KernelFault, match="des"):
-        lay_out(FakeShell(other), storage.stack, storage.layers, NO_FILES, 60)
+        laid_out("veil(hdd)+ext4", FakeShell(guest("ext4", dmsetup_table="0 100 crypt des 0 254:16 0\n")))
 
 
 def test_everything_else_asks_it(veil: type[Layer]) -> None:
-    settings = loaded("veil(hdd)+ext4").settings
-    assert settings.kernel.fragments == ("tiny", "vm", *veil.fragments)
-    assert settings.bisect.suspects == ("drivers/md/dm-crypt.c", "crypto")
-    assert [phase.name for phase in settings.storage.stack.phases] == ["cold", "warm", "hot"]
-    assert settings.machine.trial_deadline_s == 3 * 40 + 900
-    assert settings.storage.stack.baselines == ("hdd",)
-    assert list(settings.storage.used_disks) == ["hdd"]
-    assert settings.storage.stack.parameters(settings.storage.layers) == ("veil.cipher=aes-xts-plain64",)
+    found = settings("veil(hdd)+ext4")
+    assert found.kernel.fragments == ("tiny", "vm", *veil.fragments)
+    assert found.bisect.suspects == ("drivers/md/dm-crypt.c", "crypto")
+    assert [phase.name for phase in found.storage.stack.phases] == ["cold", "warm", "hot"]
+    assert found.machine.trial_deadline_s == 3 * 40 + 900
+    assert found.storage.stack.baselines == ("hdd",)
+    assert list(found.storage.used_disks) == ["hdd"]
+    assert found.storage.parameters == ("veil.cipher=aes-xts-plain64",)
 
 
 @pytest.mark.usefixtures("veil")
 def test_its_settings_are_read_checked_recorded_and_shown() -> None:
-    settings = loaded("veil(hdd)+ext4", **{"storage.veil.cipher": "serpent-xts"}).settings
-    assert settings.storage.layers["veil"] == Veil("serpent-xts", MIB)
-    assert loaded("hdd", profile="article").settings.storage.layers["veil"].spare_bytes == 2 * MIB
-    recorded = options.to_json(settings)
-    assert options.from_json(recorded) == settings
-    assert {row.key: row.value for row in options.describe(loaded("hdd"))}["storage.veil.spare"] == "1MiB"
+    found = settings("veil(hdd)+ext4", {"storage.veil.cipher": "serpent-xts"})
+    assert found.storage.layers["veil"] == Veil("serpent-xts", MIB)
+    assert settings("hdd", {"profile": "article"}).storage.layers["veil"].spare_bytes == 2 * MIB
+    assert options.from_json(options.to_json(found)) == found
+    shown = options.describe(options.load(directory=Path("/")))
+    assert {row.key: row.value for row in shown}["storage.veil.spare"] == "1MiB"
     with pytest.raises(UserError, match=r"storage\.veil\.spare = 9MiB .*: that is too much"):
-        loaded("veil(hdd)+ext4", **{"storage.veil.spare": "9MiB"})
-    assert loaded("hdd", **{"storage.veil.spare": "9MiB"}).settings.storage.stack.disks == ("hdd",)
+        settings("veil(hdd)+ext4", {"storage.veil.spare": "9MiB"})
+    assert settings("hdd", {"storage.veil.spare": "9MiB"}).storage.stack.disks == ("hdd",)
     stack = stack_of("hdd+veil(cipher=twofish)+ext4")
-    assert stack.device.layer(settings.storage.layers) == Veil("twofish", MIB)
+    assert stack.device.layer(found.storage.layers) == Veil("twofish", MIB)
     assert str(stack) == "veil(hdd,cipher=twofish)+ext4"
 
 
 @pytest.mark.usefixtures("veil")
 def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> None:
     stack = stack_of("lvmcache(veil(ssd),veil(hdd))+ext4")
-    storage = loaded(str(stack)).settings.storage
+    storage = settings(str(stack)).storage
     assert stack.disks == ("ssd", "hdd")
     assert stack.suspects == ("drivers/md/dm-crypt.c", "crypto", "drivers/md")
     assert [phase.name for phase in stack.phases] == ["empty", "full"]
@@ -146,24 +132,12 @@ def test_layers_lie_on_layers_and_two_of_a_kind_have_names_of_their_own() -> Non
         f"{name}: 1 dependencies\t: (253, {below})\n" for name, below in (("data", 8), ("meta", 8), ("corig", 9))
     )
     names = "veil 253 8\nveil2 253 9\ndata 253 0\nmeta 253 1\ncorig 253 3\n"
-    answers = {
-        "stat -L": Answer("fe:10\nfe:20\n"),
-        "stat -f": Answer("1000 4096\n"),
-        "dmsetup table veil": Answer("0 100 crypt aes-xts-plain64\n"),
-        "dmsetup table bisector": Answer("0 2088960 cache 253:1 253:0 253:3 128 1 writeback smq 0\n"),
-        "dmsetup status": Answer("0 1 cache 8 1/2048 128 0/1024 0 0 0 0 0 0 0 1 writeback 0 smq 0 rw -\n"),
-        "dmsetup deps": Answer(deps),
-        "dmsetup info": Answer(names),
-        "cryptsetup status": Answer("0 requests\n"),
-    }
+    veils = {"dmsetup table veil": "0 100 crypt aes-xts-plain64\n", "cryptsetup status": "0 requests\n"}
+    answers = guest("lvmcache", dmsetup_deps=deps, dmsetup_info=names, **veils)
     shell = FakeShell(answers)
-    mounted = lay_out(shell, stack, storage.layers, NO_FILES, 60)
-    assert [one.path for one in mounted.made] == [
-        "/dev/mapper/veil",
-        "/dev/mapper/veil2",
-        "/dev/bisector/origin",
-        "/mnt",
-    ]
+    mounted = laid_out(str(stack), shell)
+    made = ["/dev/mapper/veil", "/dev/mapper/veil2", "/dev/bisector/origin", "/mnt"]
+    assert [one.path for one in mounted.made] == made
     before = mounted.read(shell)
     assert before.cache is not None
     assert before.cache.total_blocks == 1024
@@ -195,7 +169,7 @@ def test_a_value_with_commas_is_in_quotes() -> None:
 
 def test_what_is_not_registered_is_unknown() -> None:
     with pytest.raises(UserError, match="there is no layer or disk veil"):
-        loaded("veil(hdd)+ext4")
+        settings("veil(hdd)+ext4")
 
 
 def made_up(name: str, *phases: Phase, base: type[Layer] = Veil) -> type[Layer]:
