@@ -17,53 +17,28 @@ from bisector.host import load
 from bisector.host.load import ContentionMeter, Load, look_around, parse_cpu_times, quiet_turn
 
 
-class FakeProc:
-    """A /proc with the two files that the meter reads; CPU figures in ticks of 10 ms."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        (root / "pressure").mkdir()
-
-    def write(self, busy: int, idle: int, steal: int, pressure_us: int | None) -> None:
-        (self.root / "stat").write_text(f"cpu  {busy} 0 0 {idle} 0 0 0 {steal} 0 0\ncpu0 1 1 1 1\n")
-        if pressure_us is not None:
-            (self.root / "pressure/cpu").write_text(
-                f"some avg10=0.00 avg60=0.00 avg300=0.00 total={pressure_us}\nfull avg10=0.00 total=7\n"
-            )
-
-
-@pytest.fixture
-def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
-    monkeypatch.setattr(load, "_PROC", tmp_path)
-    return FakeProc(tmp_path)
-
-
-@pytest.fixture
-def _ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guest_is_ours_and_the_rest_is_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reading is 10 s after the one before, and this process uses no CPU time."""
-    clock = iter(range(0, 1000, 10))
+    clock, guest = iter(range(0, 1000, 10)), iter([5.0, 20.0, 20.0])
+    monkeypatch.setattr(load, "_PROC", tmp_path)
     monkeypatch.setattr("bisector.host.load.time.monotonic", lambda: float(next(clock)))
     monkeypatch.setattr("bisector.host.load._TICKS_PER_S", 100)
     monkeypatch.setattr("bisector.host.load.os.times", lambda: os.times_result((0.0,) * 5))
 
+    def write(busy: int, steal: int, pressure_us: int) -> None:
+        (tmp_path / "stat").write_text(f"cpu  {busy} 0 0 0 0 0 0 {steal} 0 0\ncpu0 1 1 1 1\n")
+        some = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={pressure_us}\nfull avg10=0.00 total=7\n"
+        (tmp_path / "pressure/cpu").write_text(some)
 
-@pytest.mark.usefixtures("_ten_seconds")
-def test_guest_is_ours_and_the_rest_is_foreign(proc: FakeProc) -> None:
-    guest = iter([5.0, 20.0])
-    proc.write(busy=1000, idle=0, steal=0, pressure_us=1_000_000)
+    (tmp_path / "pressure").mkdir()
+    write(busy=1000, steal=0, pressure_us=1_000_000)
     meter = ContentionMeter(lambda: next(guest))
-    proc.write(busy=3000, idle=0, steal=500, pressure_us=3_500_000)
+    write(busy=3000, steal=500, pressure_us=3_500_000)
     contention = meter.stop()
     assert contention.other_busy_cores == pytest.approx(0.5)  # 20 s busy, 15 s of them the guest, in 10 s
     assert contention.steal_share == pytest.approx(0.2)  # 5 s of 25
     assert contention.psi_some_share == pytest.approx(0.25)
-
-
-@pytest.mark.usefixtures("_ten_seconds")
-def test_without_psi_its_share_is_zero(proc: FakeProc) -> None:
-    proc.write(busy=0, idle=0, steal=0, pressure_us=None)
-    meter = ContentionMeter(lambda: 0.0)
-    proc.write(busy=100, idle=100, steal=0, pressure_us=None)
+    (tmp_path / "pressure/cpu").unlink()  # a kernel without PSI
     assert meter.stop().psi_some_share == 0.0
 
 

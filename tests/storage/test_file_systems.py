@@ -11,7 +11,7 @@ from bisector.core.errors import BisectorError, Finding, Grade, InfraError, User
 from bisector.core.shell import CommandResult
 from bisector.core.trial import KernelFault
 from bisector.doctor.checks import PROBES, CheckContext
-from bisector.storage.file_system import FileSystem, mounted_with, words_of
+from bisector.storage.file_system import FileSystem, words_of
 from bisector.storage.layer import Capacity, Device, LayerPlan
 from tests.guestshell import Answer, FakeShell
 from tests.loopdevice import command
@@ -150,18 +150,7 @@ def test_given_options_of_mount_replace_what_they_contradict() -> None:
 
 @pytest.mark.parametrize(
     "typed",
-    [
-        "",
-        ",",
-        "noatime,",
-        "noatime, commit=30",
-        "ro",
-        "a=b=c",
-        "a" * 5000 + "!",
-        "x=/dev/sda",
-        "loop",
-        "rw,offset=4096",
-    ],
+    ["", ",", "noatime,", "noatime, sync", "ro", "a=b=c", "a" * 5000 + "!", "x=/dev/sda", "loop", "rw,offset=4096"],
 )
 def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
     with pytest.raises(UserError, match="expected options of mount"):
@@ -170,19 +159,6 @@ def test_options_of_mount_that_are_none_are_refused(typed: str) -> None:
 
 def lost(display: FileSystem, asked: str, shown: str) -> str:
     return ",".join(display.lost(asked.split(","), shown.split(",")))
-
-
-def test_what_is_shown_of_options() -> None:
-    assert lost(BTRFS, "rw,compress=zstd,nodiscard", "rw,compress=zstd:3") == ""
-    assert lost(BTRFS, "compress=zstd,nodiscard", "compress=lzo,discard=async") == "compress=zstd,nodiscard"
-    assert lost(XFS, "logbsize=32768,allocsize=64m", "logbsize=32k,allocsize=65536k") == ""
-    assert mounted_with(mountinfo("xfs", "rw,noquota")) == ("xfs", ("rw", "relatime", "noquota"))
-
-
-def test_options_that_kernels_never_show_are_held_against_their_opposites() -> None:
-    """A kernel shows no strictatime: it leaves out relatime."""
-    assert lost(EXT4, "rw,strictatime,defaults,exec", "rw") == ""
-    assert lost(EXT4, "strictatime,exec", "relatime,noexec") == "strictatime,exec"
 
 
 @pytest.mark.parametrize(
@@ -209,38 +185,40 @@ def test_options_that_kernels_never_show_are_held_against_their_opposites() -> N
         (BTRFS, "space_cache=v1", "space_cache", "space_cache=v2"),
         (BTRFS, "datacow,barrier,treelog", "rw", "nodatacow,nobarrier,notreelog"),
         (BTRFS, "nodatacow", "nodatacow", "rw"),
+        (BTRFS, "compress=zstd,nodiscard", "rw,compress=zstd:3", "compress=lzo,discard=async"),
+        (XFS, "logbsize=32768,allocsize=64m", "logbsize=32k,allocsize=65536k", "logbsize=64k,allocsize=64k"),
+        # No kernel shows these: it shows their opposites, and of strictatime it leaves out relatime.
+        (EXT4, "strictatime,exec", "rw", "relatime,noexec"),
+        (EXT4, "defaults,diratime", "rw", None),
+        # What v6.18 showed of mounts that it was asked for: of ext4 in its own file, of the others in the mount table.
+        (
+            EXT4,
+            "rw,barrier=1,commit=0,init_itable,sysvgroups,nodioread_nolock,max_batch_time=0,journal_ioprio=3,"
+            "auto_da_alloc=0,data_err=ignore",
+            "rw,bsddf,nogrpid,block_validity,nodioread_nolock,nodiscard,delalloc,nowarn_on_error,journal_checksum,barrier,"
+            "noauto_da_alloc,user_xattr,acl,noquota,resuid=0,resgid=0,errors=continue,commit=5,min_batch_time=0,"
+            "max_batch_time=0,i_version,stripe=0,data=ordered,inode_readahead_blks=32,init_itable=10,max_dir_size_kb=0,"
+            "prefetch_block_bitmaps",
+            None,
+        ),
+        (XFS, "rw,largeio,noquota,allocsize=1m,logbsize=64k,wsync,swalloc,nouuid,ikeep,discard",
+         "rw,wsync,swalloc,nouuid,largeio,inode64,allocsize=1024k,logbufs=8,logbsize=64k,noquota", None),
+        (XFS, "rw,relatime,sync,dirsync,lazytime,norelatime,nosymfollow,bsdgroups,noalign,logbufs=0",
+         "rw,relatime,nosymfollow,sync,dirsync,lazytime,wsync,noalign,grpid,inode64,logbufs=8,logbsize=32k,noquota",
+         None),
+        (BTRFS, "rw,nossd,nodiscard,compress=zlib:9,commit=30,datacow,treelog,acl,fatal_errors=bug,clear_cache",
+         "rw,compress=zlib:9,nossd,space_cache=v2,subvolid=5,subvol=/", None),
+        (BTRFS, "rw,nossd,nodatacow,discard=sync,space_cache=v1,metadata_ratio=4,commit=60,autodefrag,notreelog",
+         "rw,nodatasum,nodatacow,nossd,notreelog,discard,space_cache,metadata_ratio=4,commit=60,autodefrag,subvol=/",
+         None),
     ],
-)
-def test_kernels_show_options_in_words_of_their_own(display: FileSystem, asked: str, shown: str, instead: str) -> None:
-    assert lost(display, asked, shown) == ""
-    assert lost(display, asked, instead) == asked
-
-
-# What v6.18 showed of mounts that it was asked for: of ext4 in its own file, of the others in the mount table.
-BY_V6_18 = (
-    (
-        EXT4,
-        "rw,barrier=1,commit=0,init_itable,sysvgroups,nodioread_nolock,max_batch_time=0,journal_ioprio=3,"
-        "auto_da_alloc=0,data_err=ignore",
-        "rw,bsddf,nogrpid,block_validity,nodioread_nolock,nodiscard,delalloc,nowarn_on_error,journal_checksum,barrier,"
-        "noauto_da_alloc,user_xattr,acl,noquota,resuid=0,resgid=0,errors=continue,commit=5,min_batch_time=0,"
-        "max_batch_time=0,i_version,stripe=0,data=ordered,inode_readahead_blks=32,init_itable=10,max_dir_size_kb=0,"
-        "prefetch_block_bitmaps",
-    ),
-    (XFS, "rw,largeio,noquota,allocsize=1m,logbsize=64k,wsync,swalloc,nouuid,ikeep,discard",
-     "rw,wsync,swalloc,nouuid,largeio,inode64,allocsize=1024k,logbufs=8,logbsize=64k,noquota"),
-    (XFS, "rw,relatime,sync,dirsync,lazytime,norelatime,nosymfollow,bsdgroups,noalign,logbufs=0",
-     "rw,relatime,nosymfollow,sync,dirsync,lazytime,wsync,noalign,grpid,inode64,logbufs=8,logbsize=32k,noquota"),
-    (BTRFS, "rw,nossd,nodiscard,compress=zlib:9,commit=30,datacow,treelog,acl,fatal_errors=bug,clear_cache",
-     "rw,compress=zlib:9,nossd,space_cache=v2,subvolid=5,subvol=/"),
-    (BTRFS, "rw,nossd,nodatacow,discard=sync,space_cache=v1,metadata_ratio=4,commit=60,autodefrag,notreelog",
-     "rw,nodatasum,nodatacow,nossd,notreelog,discard,space_cache,metadata_ratio=4,commit=60,autodefrag,subvol=/"),
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(("display", "asked", "shown"), BY_V6_18)
-def test_what_a_kernel_showed_of_mounts_is_what_was_asked(display: FileSystem, asked: str, shown: str) -> None:
+def test_kernels_show_options_in_words_of_their_own(
+    display: FileSystem, asked: str, shown: str, instead: str | None
+) -> None:
     assert lost(display, asked, shown) == ""
+    if instead is not None:
+        assert lost(display, asked, instead) == asked
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -278,12 +256,6 @@ def test_options_of_mount_that_mean_nothing_here_are_refused_before(name: str, t
         settings(f"hdd+{name}", {f"storage.{name}.mount_options": f"noatime,{typed}"})
 
 
-def test_ext4_cannot_have_a_journal_of_data_and_delayed_allocation() -> None:
-    key = ("storage.ext4.mount_options",)
-    assert problems("ext4", None, mount_options="data=journal") == [key]
-    assert problems("ext4", None, mount_options="data=journal,nodelalloc") == []
-
-
 @pytest.mark.parametrize(
     ("name", "typed", "why"),
     [
@@ -305,17 +277,6 @@ def test_options_with_which_mkfs_makes_nothing_are_refused_before(name: str, typ
         settings(f"hdd+{name}", {f"storage.{name}.mkfs_options": typed})
 
 
-def test_options_of_mkfs_that_look_alike_are_taken() -> None:
-    for name, typed in (
-        ("ext4", "-N 4096 -b 4096"),
-        ("ext4", "-E nodiscard,lazy_itable_init=0 -L n -m 0 -J size=64"),
-        ("xfs", "-m crc=1 -n size=4096 -L V -d agcount=4"),
-        ("btrfs", "-n 16384 -v --csum xxhash --label V"),
-        ("ext4", "--dry-run"),  # mke2fs refuses it itself
-    ):
-        assert problems(name, None, mkfs_options=typed) == []
-
-
 def test_sizes_of_mkfs_may_have_units() -> None:
     for name, tool, plain, short in (
         ("ext4", "dumpe2fs", "-b 4096 ", "-b 4k "),
@@ -330,20 +291,37 @@ def test_sizes_of_mkfs_may_have_units() -> None:
         assert list(own(name).other_format(asked, GUESTS[name][tool].stdout)) == []
 
 
-def problems(name: str, size_bytes: int | None, **changed: str) -> list[tuple[str, ...]]:
-    device = Capacity("the HDD", size_bytes, ("storage.hdd.size",))
+def problems(name: str, size_mib: int | None, **changed: str) -> list[tuple[str, ...]]:
+    device = Capacity("the HDD", None if size_mib is None else size_mib * MIB, ("storage.hdd.size",))
     return [found.keys for found in own(name, **changed).problems((device,), NO_FILES)]
 
 
-def test_what_mkfs_refuses_is_refused_before() -> None:
-    too_small = [("storage.stack", "storage.hdd.size")]
-    assert problems("xfs", 299 * MIB) == too_small
-    assert problems("xfs", 300 * MIB) == problems("xfs", None) == []
-    assert problems("btrfs", 108 * MIB) == too_small
-    assert problems("btrfs", 109 * MIB) == problems("ext4", 1 * MIB) == []
-    assert problems("xfs", 512 * MIB, mkfs_options="-m crc=1 -l version=2,size=32m") == [("storage.xfs.mkfs_options",)]
-    assert problems("xfs", 512 * MIB, mkfs_options="-l size=64m") == []
-    assert problems("xfs", 512 * MIB, mkfs_options="-l size=16384b") == [("storage.xfs.mkfs_options",)]
+@pytest.mark.parametrize(
+    ("name", "size_mib", "changed", "keys"),
+    [
+        ("xfs", 299, {}, ("storage.stack", "storage.hdd.size")),
+        ("xfs", 300, {}, None),
+        ("xfs", None, {}, None),
+        ("btrfs", 108, {}, ("storage.stack", "storage.hdd.size")),
+        ("btrfs", 109, {}, None),
+        ("ext4", 1, {}, None),
+        ("xfs", 512, {"mkfs_options": "-m crc=1 -l version=2,size=32m"}, ("storage.xfs.mkfs_options",)),
+        ("xfs", 512, {"mkfs_options": "-l size=64m"}, None),
+        ("xfs", 512, {"mkfs_options": "-l size=16384b"}, ("storage.xfs.mkfs_options",)),
+        # These look like others that make no file system.
+        ("ext4", None, {"mkfs_options": "-N 4096 -b 4096"}, None),
+        ("ext4", None, {"mkfs_options": "-E nodiscard,lazy_itable_init=0 -L n -m 0 -J size=64"}, None),
+        ("xfs", None, {"mkfs_options": "-m crc=1 -n size=4096 -L V -d agcount=4"}, None),
+        ("btrfs", None, {"mkfs_options": "-n 16384 -v --csum xxhash --label V"}, None),
+        ("ext4", None, {"mkfs_options": "--dry-run"}, None),  # mke2fs refuses it itself
+        ("ext4", None, {"mount_options": "data=journal"}, ("storage.ext4.mount_options",)),
+        ("ext4", None, {"mount_options": "data=journal,nodelalloc"}, None),
+    ],
+)
+def test_what_no_kernel_mounts_is_refused_before(
+    name: str, size_mib: int | None, changed: dict[str, str], keys: tuple[str, ...] | None
+) -> None:
+    assert problems(name, size_mib, **changed) == ([] if keys is None else [keys])
 
 
 def blamed(name: str, said: str) -> BisectorError:
@@ -364,8 +342,9 @@ def test_options_that_mkfs_does_not_take_are_the_persons() -> None:
         assert isinstance(blamed("xfs", f"mkfs.xfs: pwrite failed: {error_of_disk}\n"), KernelFault)
 
 
-@pytest.mark.parametrize("size_mib", [64, 600])
+@pytest.mark.parametrize("size_mib", [16, 126, 600])
 def test_the_real_mke2fs_makes_what_is_asked(size_mib: int, tmp_path: Path) -> None:
+    """Also of a small file system, to which it gives 1 KiB: QEMU before 8.1 stops at such requests on many hosts."""
     disk = tmp_path / "disk"
     with disk.open("wb") as file:
         file.truncate(size_mib * MIB)

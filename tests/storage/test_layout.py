@@ -1,7 +1,6 @@
 """Stacks laid out on a guest that answers as a real one did."""
 
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from bisector.storage.disks import Brd, Bus, GuestDisk, NullBlk
 from bisector.storage.layer import Files
 from bisector.storage.stack import lay_out
 from tests.guestshell import Answer, FakeShell
-from tests.loopdevice import command
 from tests.storage.guests import GUESTS, MIB, NO_FILES, guest, laid_out, settings
 
 TABLE, STATUS = (GUESTS["lvmcache"][key].stdout for key in ("dmsetup table", "dmsetup status"))
@@ -79,18 +77,6 @@ def test_the_latency_and_the_limit_of_a_disk_in_memory(
 ) -> None:
     """So many requests at a time, each as long, are that many a second."""
     assert NullBlk.of(MIB, latency_s, iops, 0) == NullBlk(MIB, completion_ns, depth)
-
-
-@pytest.mark.parametrize("size_mib", [16, 126])
-def test_no_file_system_has_blocks_below_4_kib(size_mib: int, tmp_path: Path) -> None:
-    """By the real mkfs, which gives small ones 1 KiB: QEMU before 8.1 stops at such requests on many hosts."""
-    (made,) = [step for step in laid_out("hdd", FakeShell(GUESTS["ext4"])).description if "mkfs" in step]
-    disk = tmp_path / "disk"
-    with disk.open("wb") as file:
-        file.truncate(size_mib * MIB)
-    program, *options, _device = shlex.split(made)
-    command(program, *options, disk)
-    assert "\nBlock size:               4096\n" in command("dumpe2fs", "-h", disk)
 
 
 def test_a_failing_command_is_this_kernels_fault() -> None:
