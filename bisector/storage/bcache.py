@@ -4,9 +4,8 @@ A cache is as large as its device, so a smaller cache is made on a partition tha
 no partition table is written, and the kernel needs no code for one. bcache bypasses a cache device that seems slow, and
 under emulation it always seems slow: both ``congested_*`` thresholds are 0 here, which turns that off.
 
-The counters of hits and bypassed data mislead: the kernel adds them up every 13.6 s, and cuts what was counted in that
-time to 16 bits (``move_stat()`` in drivers/md/bcache/stats.c). So the hit ratio is computed from the sectors read from
-bcache and from the device below it, which are exact at any time (Documentation/block/stat.rst).
+Its counters of hits and bypassed data mislead (``move_stat()`` in drivers/md/bcache/stats.c; docs/stacks.md). So the
+hit ratio is computed from the sectors read from bcache and from the device below it (Documentation/block/stat.rst).
 """
 
 import re
@@ -380,10 +379,9 @@ class Bcache(Layer):
         )
 
     def _fill(self, device: str, sysfs: str, fill_end: str, seconds: float) -> tuple[Step, ...]:
-        """Read the device from its beginning, with the cutoff 0, until the cache is full.
+        """Read the device from its beginning, with the cutoff 0, until the cache is full: see docs/stacks.md.
 
-        A workload hardly fills the cache: laying out files is sequential and bypasses it, and reads add only data that
-        was not read before. Every mode but none caches data that is read, unless
+        Every mode but none caches data that is read, unless
 
         - the read needs more buckets than are free at the moment (bch_data_insert_start()): so several reads share a
           bucket, and the device may be read more than once;

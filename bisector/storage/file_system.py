@@ -1,14 +1,9 @@
 """The common parts of all file systems, and the top of a stack without one.
 
 Defaults of mkfs and of mount change with tools and kernels. So each default that has changed, or that shows in figures,
-is set by the layer's settings. The options that the kernel mounted with and the format that mkfs made are read
-afterwards and compared with the settings.
-
-It is the kernel's fault if it shows another value of a mount option (mount(8)), its opposite, or nothing although every
-kernel shows this option. If no kernel shows an option, nothing tells whether it was taken: that is not a fault, and
-:meth:`FileSystem.unverifiable` names such options beforehand. Options are shown by show_mnt_opts() and show_sb_opts()
-of fs/proc_namespace.c for all file systems, and by one function of each file system, which its own module names. These
-functions were read in v6.1 and compared with mounts by v6.18.
+is set by the layer's settings, and read back; docs/stacks.md ("File systems") says what is whose fault. Options are
+shown by show_mnt_opts() and show_sb_opts() of fs/proc_namespace.c for all file systems, and by one function of each,
+which its own module names. These functions were read in v6.1 and compared with mounts by v6.18.
 """
 
 import errno

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from bisector.core.figures import CacheStatus, DiskQueue, Run
 from bisector.core.metric import Metric
@@ -37,9 +37,6 @@ CACHE_PREFIX = "cache."  # the names of metrics that any cache may have begin wi
 FILLED, FILLED_BEFORE = "cache.filled", "cache.filled_before"
 FILL = "cache.fill"  # seconds
 HIT_RATIO = "cache.hit_ratio"
-
-# Verifies the answers to a layer's checks; the second argument is ``major:minor`` of each device by its path.
-Verify: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], None]
 
 
 # Filling a cache
@@ -227,7 +224,7 @@ class Feature:
 class LayerPlan:
     """How a layer is made: the path of its device (or its mount point), the commands, and the checks afterwards.
 
-    ``verify`` is given the answers to ``checks`` and the device numbers of ``leaves``. It raises
+    ``verify`` is given the answers to ``checks`` and ``major:minor`` of each of ``leaves`` by its path. It raises
     :class:`bisector.core.trial.KernelFault` if the kernel made something other than what was asked for, and
     :class:`bisector.core.errors.InfraError` if the tools did. ``fill`` is for a cache that the workload alone may not
     fill: it returns commands that fill the cache within the given number of seconds, as far as they can. If these find
@@ -237,7 +234,7 @@ class LayerPlan:
     path: str
     steps: tuple[Step, ...]
     checks: tuple[Step, ...] = ()
-    verify: Verify | None = None
+    verify: Callable[[Sequence[str], Mapping[str, str]], None] | None = None
     leaves: tuple[str, ...] = ()
     counters: Counters | None = None
     fill: Callable[[float], tuple[Step, ...]] | None = None

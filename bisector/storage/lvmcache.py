@@ -5,10 +5,9 @@ differ between versions. The default policy of dm-cache was mq before v4.2 and i
 of format 2 if the kernel has it; kernels before v4.11 cannot read it (629d0a8a1a10, "dm cache metadata: add
 "metadata2" feature").
 
-dm-writecache caches no reads, except of blocks that are not written back yet. Kernels have it since v4.18
-(48debafe4f2f, "dm: add writecache target"). They start to write back when the share of blocks in use is above the high
-watermark, and stop when it is below the low watermark (Documentation/admin-guide/device-mapper/writecache.rst). So a
-cache whose use has come near the low watermark counts as full.
+Kernels have dm-writecache since v4.18 (48debafe4f2f, "dm: add writecache target"). They stop writing back when the
+share of blocks in use is below the low watermark (Documentation/admin-guide/device-mapper/writecache.rst), so a cache
+whose use has come near it counts as full.
 """
 
 import re

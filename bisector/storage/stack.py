@@ -82,9 +82,9 @@ class Node:
         return (self.name,) if self.is_disk else tuple(name for one in self.below for name in one.disks)
 
     @property
-    def layers(self) -> tuple["Node", ...]:
-        """The nodes that are layers, each after the nodes below it."""
-        return () if self.is_disk else (*(node for one in self.below for node in one.layers), self)
+    def nodes(self) -> tuple["Node", ...]:
+        """The nodes that are layers in the order in which they are made, each after the nodes below it."""
+        return () if self.is_disk else (*(node for one in self.below for node in one.nodes), self)
 
     def extent(self, disks: Mapping[str, Capacity], values: Values) -> Capacity:
         """The device that the node makes on disks of these sizes."""
@@ -109,10 +109,8 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
-    """A file system (``top``) on layers on disks. Plain data: layers are looked up by their names."""
-
-    top: Node
+class Stack(Node):
+    """A file system on layers on disks. Plain data: layers are looked up by their names."""
 
     def __str__(self) -> str:
         """The short name if there is one, else the full form."""
@@ -122,8 +120,8 @@ class Stack:
     @property
     def text(self) -> str:
         """The full form; equal stacks have the same text."""
-        options = ",".join(self.top.written_options)
-        return f"{self.device}+{self.top.name}{f'({options})' if options else ''}"
+        options = ",".join(self.written_options)
+        return f"{self.device}+{self.name}{f'({options})' if options else ''}"
 
     @property
     def lone_disk(self) -> str | None:
@@ -133,18 +131,8 @@ class Stack:
     @property
     def device(self) -> Node:
         """The node that the file system is on."""
-        (device,) = self.top.below
+        (device,) = self.below
         return device
-
-    @property
-    def disks(self) -> tuple[str, ...]:
-        """The names of the disks, in the order in which the stack names them."""
-        return self.top.disks
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The layers' nodes in the order in which they are made, each after the nodes below it."""
-        return self.top.layers
 
     @property
     def layers(self) -> tuple[type[Layer], ...]:
@@ -154,7 +142,7 @@ class Stack:
     @property
     def file_system(self) -> type[Layer]:
         """The layer on top."""
-        return LAYERS[self.top.name]
+        return LAYERS[self.name]
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -194,11 +182,6 @@ class Stack:
         """How many bytes a run has to write to fill all caches of the stack; 0 if it has no cache."""
         return max((layer.filled_by() for _, layer in self.each(values)), default=0)
 
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """The programs that the guest needs for the stack, each once."""
-        return _once(one for layer in self.layers for one in layer.tools)
-
     def parameters(self, values: Values) -> tuple[str, ...]:
         """The kernel parameters of the layers, each once, in the order in which the layers are made."""
         return _once(one for _, layer in self.each(values) for one in layer.parameters())
@@ -228,7 +211,7 @@ class Stack:
 
     def alone(self, disk: str) -> "Stack":
         """The stack's file system directly on one of the disks: a baseline is measured on it."""
-        return Stack(Node(self.top.name, (Node(disk),), self.top.options))
+        return Stack(self.name, (Node(disk),), self.options)
 
     @property
     def baselines(self) -> tuple[str, ...]:
@@ -251,7 +234,7 @@ class Stack:
     def written(self, disks: Mapping[str, Capacity], values: Values, data_bytes: int) -> Mapping[str, int]:
         """How many bytes at most are written to each disk when ``data_bytes`` are written to the file system."""
         total: dict[str, int] = {}
-        waiting = [(self.top, data_bytes)]
+        waiting: list[tuple[Node, int]] = [(self, data_bytes)]
         while waiting:
             node, share = waiting.pop()
             if node.is_disk:
@@ -278,7 +261,7 @@ def stack_of(text: str) -> Stack:
     node = _Reader(text).whole()
     if node.is_disk or not LAYERS[node.name].is_file_system:
         raise _refused(f"{node} has no file system on it", f"for example {node}+ext4, or {node}+raw without one")
-    stack = Stack(node)
+    stack = Stack(node.name, node.below, node.options)
     if twice := [disk for disk in stack.disks if stack.disks.count(disk) > 1]:
         raise _refused(f"{text}: {twice[0]} is used twice")
     for layer in stack.layers:
@@ -445,7 +428,7 @@ def lay_out(
     described = (*queued, *(step for one in made for step in one.steps), *disks.steps(measured))
     # The answers come in this order, and each part has as many as it has steps.
     parts: tuple[Sequence[Step], ...] = (
-        (disks.tools_step(stack.tools), *own),
+        (disks.tools_step(_once(one for layer in stack.layers for one in layer.tools)), *own),
         disks.devices_steps(paths),
         described,
         disks.devices_steps(others),
@@ -485,7 +468,7 @@ def _made(
         path = made[-1].path
         return Device(path, tuple(leaf for one in below for leaf in one.leaves) if layer.is_mapped else (path,))
 
-    device(stack.top)
+    device(stack)
     return tuple(made)
 
 
