@@ -226,6 +226,8 @@ MACHINE = "0123456789abcdef"
         ({"device/vpd_pg80": "\0\x80\0\x08  S3Z1    "}, "S3Z1"),
         ({"device/wwid": "t10.ATA     QEMU HARDDISK"}, "t10.ATA_QEMU_HARDDISK"),
         ({"dm/uuid": "LVM-abcDEF", "serial": "no"}, "LVM-abcDEF"),
+        # A namespace of NVMe, as Linux 6.1 shows it: the serial number is the controller's, which all of them share.
+        ({"wwid": "eui.002538b471506001\n", "nsid": "1\n", "device/serial": "S123\n"}, "eui.002538b471506001"),
         ({"size": "2048\n", "serial": "\n"}, f"block:2048-sectors@{MACHINE[:8]}"),
     ],
 )
@@ -245,23 +247,6 @@ def test_what_the_kernel_tells_of_a_disk_names_it(
     (device / "sda1/partition").write_text("1\n")
     (tmp_path / "8:2").symlink_to(device / "sda1")
     assert disk_name(os.makedev(8, 2)) == f"{name}-part1"
-
-
-def test_two_namespaces_of_one_nvme_device_have_two_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Linux 6.1 shows them: the serial number is the controller's."""
-    monkeypatch.setattr(disks, "_SYS", tmp_path)
-    controller = tmp_path / "devices/nvme0"
-    controller.mkdir(parents=True)
-    (controller / "serial").write_text("S123\n")
-    for n in (1, 2):
-        namespace = controller / f"nvme0n{n}"
-        namespace.mkdir()
-        (namespace / "device").symlink_to(controller)
-        (namespace / "nsid").write_text(f"{n}\n")
-        (namespace / "wwid").write_text(f"eui.002538b47150600{n}\n")
-        (tmp_path / f"259:{n}").symlink_to(namespace)
-    names = [disk_name(os.makedev(259, n)) for n in (1, 2)]
-    assert names == ["eui.002538b471506001", "eui.002538b471506002"]
 
 
 @pytest.mark.parametrize(

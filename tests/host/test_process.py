@@ -144,9 +144,6 @@ def test_a_number_that_passed_to_another_process_is_left_alone(tmp_path: Path, d
 _MARK = "BISECTOR_TEST"
 # A process that runs itself again for ever: most of its time it is in an execve(2).
 _AGAIN = "import os, sys; os.execv(sys.executable, sys.orig_argv)"
-# What is not 0 of vsize, endcode, env_start and env_end (proc_pid_stat(5)) in the middle of an execve(2), and for a
-# process without memory.
-_IN_EXEC = {23: 4096}
 
 
 @contextmanager
@@ -182,13 +179,10 @@ def test_a_process_that_begins_another_program_keeps_its_mark() -> None:
         assert {process.value_of(pid, _MARK) for _ in range(3_000)} == {b"/run"}
 
 
-def told(monkeypatch: pytest.MonkeyPatch, fields: dict[int, int]) -> None:
-    stat = "7 (a) b) R " + " ".join(str(fields.get(number, 0)) for number in range(4, 53))
-    monkeypatch.setattr(process, "_read", lambda _, name: stat.encode() if name == "stat" else b"")
-
-
 def test_a_process_that_never_begins_its_program_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    told(monkeypatch, _IN_EXEC)
+    """In the middle of an execve(2) it has vsize, and not yet endcode, env_start and env_end (proc_pid_stat(5))."""
+    stat = "7 (a) b) R " + " ".join("4096" if number == 23 else "0" for number in range(4, 53))
+    monkeypatch.setattr(process, "_read", lambda _, name: stat.encode() if name == "stat" else b"")
     monkeypatch.setattr(process, "_EXEC_S", 0.1)
     begun = time.monotonic()
     assert process.value_of(7, _MARK) is None

@@ -153,3 +153,15 @@ def test_a_device_that_fails_ends_its_making_or_the_workload(
         with pytest.raises(KernelFault) as caught:
             look()
         assert (caught.value.stage, caught.value.kind) == (stage, kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "old", "new"),
+    [
+        ("raid1", RAID, "bitmap/location:none\n", ""),  # it was built without bitmaps
+        ("lvmwritecache", TABLE, "45", "44"),  # it reckons watermarks back from blocks
+        ("xfs", MOUNTED, "rw,inode64", "rw,attr2,inode64"),  # v4.9
+    ],
+)
+def test_what_other_kernels_answer_is_what_was_asked(name: str, key: str, old: str, new: str) -> None:
+    laid_out(STACKS[name], but(name, key, old, new))

@@ -61,8 +61,6 @@ def test_sizes_as_old_and_new_kernels_write_them(shown: str, size: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "nonsense",
         BCACHE_V6_12.replace("cache_mode:", "x:"),
         BCACHE_V6_12.replace("[writethrough]", "writethrough"),
         BCACHE_V6_12.replace("dirty_data:0.0k", "dirty_data:lots"),

@@ -61,8 +61,6 @@ def test_what_an_old_kernel_does_not_say_is_off() -> None:
     changed["/proc/fs/ext4/"] = EXT4_V4_11.replace("delalloc", "discard\ndelalloc")
     with pytest.raises(KernelFault, match=r"without nodiscard$"):
         laid_out("hdd", FakeShell(guest("ext4", **changed)))
-    of_v4_9 = mountinfo("xfs", "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota")
-    laid_out("hdd+xfs", FakeShell(guest("xfs", mountinfo=of_v4_9)))
 
 
 def test_the_defaults_of_the_tools_of_debian_12_are_told_from_what_was_asked() -> None:

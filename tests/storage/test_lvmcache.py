@@ -72,10 +72,7 @@ def test_counters_are_of_the_run_and_not_of_the_caches_life() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "0 2088960 cache Fail",
-        "0 2088960 cache Error",
         "0 2088960 linear 254:0 2048",
-        "",
         "0 2088960 cache 8 11/2048 128",
         V6_1.replace("280/1024", "280"),
         V6_1.replace("2 metadata2", "x metadata2"),
