@@ -27,8 +27,8 @@ def test_guest_is_ours_and_the_rest_is_foreign(tmp_path: Path, monkeypatch: pyte
 
     def write(busy: int, steal: int, pressure_us: int) -> None:
         (tmp_path / "stat").write_text(f"cpu  {busy} 0 0 0 0 0 0 {steal} 0 0\ncpu0 1 1 1 1\n")
-        some = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={pressure_us}\nfull avg10=0.00 total=7\n"
-        (tmp_path / "pressure/cpu").write_text(some)
+        some = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={pressure_us}\n"
+        (tmp_path / "pressure/cpu").write_text(f"full avg10=0.00 total=7\n{some}")
 
     (tmp_path / "pressure").mkdir()
     write(busy=1000, steal=0, pressure_us=1_000_000)
@@ -152,11 +152,19 @@ def stat(pid: int, name: str, ticks: int) -> str:
     return f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 7 0 0\n"
 
 
-def test_a_worker_that_got_another_name_was_not_busy_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_a_worker_that_got_another_name_nor_this_process_was_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(load, "_PROC", tmp_path)
     (tmp_path / "stat").write_text("cpu  0 0 0 0 0 0 0 0 0 0\n")
-    (tmp_path / "77").mkdir()
-    worker = tmp_path / "77" / "stat"
+    worker, own = tmp_path / "77" / "stat", tmp_path / str(os.getpid()) / "stat"
+    for path in (worker, own):
+        path.parent.mkdir()
     worker.write_text(stat(77, "kworker/0:1-events", 100_000))
-    monkeypatch.setattr("bisector.host.load.time.sleep", lambda _: worker.write_text(stat(77, "kworker/0:1", 100_001)))
+
+    def after(_seconds: float) -> None:
+        worker.write_text(stat(77, "kworker/0:1", 100_001))
+        own.write_text(stat(os.getpid(), "bisector", 100_000))
+
+    monkeypatch.setattr("bisector.host.load.time.sleep", after)
     assert look_around().busiest == ()

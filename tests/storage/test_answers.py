@@ -5,9 +5,9 @@ import pytest
 from bisector.core.errors import InfraError
 from bisector.core.trial import FaultKind, KernelFault, Stage
 from tests.guestshell import Answer, FakeShell
-from tests.storage.guests import GUESTS, RAM_SIZE, STACKS, laid_out
+from tests.storage.guests import GUESTS, RAM_SIZE, STACKS, WRITECACHE_TABLE, laid_out
 
-TABLE, STATUS, DEPS = "dmsetup table", "dmsetup status", "dmsetup deps"
+TABLE, STATUS, DEPS, INFO = "dmsetup table", "dmsetup status", "dmsetup deps", "dmsetup info"
 BCACHE, RAID = "grep -s -H", "/md && grep"
 MOUNTED, EXT4_OPTIONS, EXT4, XFS, BTRFS = "mountinfo", "/proc/fs/ext4/", "dumpe2fs", "xfs_spaceman", "dump-super"
 
@@ -30,6 +30,50 @@ def but(name: str, key: str, old: str, new: str) -> FakeShell:
 
 
 @pytest.mark.parametrize(
+    ("name", "key", "old", "new"),
+    [
+        ("lvmcache", STATUS, "cache 8", "linear 8"),
+        ("lvmcache", STATUS, " 128 1024/1024", ""),
+        ("lvmcache", STATUS, "1024/1024", "1024"),
+        ("lvmcache", STATUS, "1 writeback", "x writeback"),
+        ("lvmcache", STATUS, "1 writeback", f"{10**18} writeback"),
+        ("lvmcache", STATUS, " smq 0 rw -", ""),
+        ("lvmcache", STATUS, "103 75 146 8", "103 75 146"),
+        ("lvmcache", STATUS, "103 75 146 8", f"{2**63} 75 146 8"),
+        ("lvmcache", STATUS, "103 75 146 8", "-1 75 146 8"),
+        ("lvmcache", STATUS, "103 75 146 8", f"{'9' * 5000} 75 146 8"),
+        ("lvmcache", STATUS, "smq", "q" * 5000),
+        ("lvmcache", TABLE, " 253:0 253:3 128 1 writeback smq 2 migration_threshold 2048", ""),
+        ("lvmcache", TABLE, "1 writeback smq 2 migration_threshold 2048", "2 writeback"),
+        ("lvmcache", TABLE, " 128 ", " x "),
+        ("lvmcache", TABLE, " 128 ", " 0 "),
+        ("lvmcache", DEPS, "b-cdata:", "nobody:"),
+        ("lvmcache", INFO, "b-cdata 253 0", "b-cdata 253"),
+        ("lvmcache", INFO, "b-cdata 253 0", "b-cdata x y"),
+        ("lvmwritecache", STATUS, "writecache 0", "cache 0"),
+        ("lvmwritecache", STATUS, "2286", "x"),
+        ("lvmwritecache", STATUS, "2286", str(2**63)),
+        ("lvmwritecache", STATUS, " 15 0", " 15 0 1"),
+        ("lvmwritecache", TABLE, " 10 high", " ten high"),
+        ("bcache", BCACHE, "cache_mode:", "x:"),
+        ("bcache", BCACHE, "[writethrough]", "writethrough"),
+        ("bcache", BCACHE, "dirty_data:0.0k", "dirty_data:lots"),
+        ("bcache", BCACHE, "stats_total/cache_hits:", "stats_total/cache_hits:-"),
+        ("bcache", BCACHE, "stats_total/cache_hits:", "stats_total/cache_hits:" + "9" * 30),
+        ("bcache", BCACHE, "dev/stat:", "dev/stat:1 2\nx:"),
+        ("bcache", BCACHE, "cache/congested_write_threshold_us:", "x:"),
+        ("bcache", BCACHE, "cache_mode:", "fill_end:-1\ncache_mode:"),
+        ("bcache", BCACHE, "cache_mode:", "x" * 100_000),
+    ],
+)
+def test_answers_that_are_damaged_are_this_kernels_fault(name: str, key: str, old: str, new: str) -> None:
+    with pytest.raises(KernelFault, match=r"printed|sysfs") as caught:
+        laid_out(STACKS[name], but(name, key, old, new))
+    assert (caught.value.stage, caught.value.kind) == (Stage.STORAGE, FaultKind.COMMAND_FAILED)
+    assert len(caught.value.reason) < 400
+
+
+@pytest.mark.parametrize(
     ("name", "key", "old", "new", "why"),
     [
         ("lvmcache", TABLE, " 128 ", " 256 ", "blocks of 256 sectors; asked for smq, writeback, blocks of 128"),
@@ -42,6 +86,8 @@ def but(name: str, key: str, old: str, new: str) -> FakeShell:
         ("lvmwritecache", TABLE, " 10 high_watermark 50", " 0 x 1", "high_watermark None"),
         ("lvmwritecache", TABLE, " 10 high", " 11 cleaner high", "autocommit_time 1000, cleaner; asked for"),
         ("lvmwritecache", TABLE, " 10 high", " 12 max_age 9 high", "autocommit_time 1000, max_age; asked for"),
+        ("lvmwritecache", TABLE, WRITECACHE_TABLE, WRITECACHE_TABLE.replace(" 10 ", " 11 ") + " cleaner",
+         "autocommit_time 1000, cleaner; asked for"),
         ("lvmwritecache", TABLE, "4096", "512", "block_size 512"),
         ("bcache", BCACHE, "[writethrough] writeback", "writethrough [writeback]", "writeback; asked for writethrough"),
         ("bcache", BCACHE, "sequential_cutoff:4.0M", "sequential_cutoff:0.0k", "cutoff 0; asked for 4194304"),
