@@ -56,10 +56,7 @@ _NO_RECORD = ("nfs", "nfs4")
 
 @contextmanager
 def our_files(directory: Path) -> Iterator[None]:
-    """Raise :class:`InfraError` for an :class:`OSError` of a file that belongs to this tool.
-
-    ``directory`` is named if the error names no path.
-    """
+    """Raise :class:`InfraError` for an :class:`OSError` of an own file; of ``directory`` if it names none."""
     try:
         yield
     except OSError as error:
@@ -185,10 +182,7 @@ def is_scratch(path: Path) -> bool:
 
 
 def abandoned(parent: Path | None = None) -> Iterator[Path]:
-    """Temporary directories below ``parent`` that killed processes have left.
-
-    This process holds the lock of each one until it asks for the next.
-    """
+    """Temporary directories that killed processes have left below ``parent``; each is locked until the next one."""
     for path in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
         if not is_scratch(path):
             continue
@@ -224,10 +218,7 @@ def files_below(directory: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, or a directory with all below it, at any depth and without regard to missing rights.
-
-    Raises ``OSError``.
-    """
+    """Remove a file, or a directory with all below it, at any depth and whatever its rights; raises ``OSError``."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return

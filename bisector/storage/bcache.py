@@ -148,10 +148,7 @@ class BcacheStatus:
 
     @property
     def fills_up_to_percent(self) -> int:
-        """The share of the buckets that can be in use: all, or the share at which filling it ended.
-
-        The latter is for replacement policies that always leave some buckets unused.
-        """
+        """The share of the buckets that can be in use: all, or where filling ended if the policy leaves some."""
         end, replacement = self.fill_end_percent, self.has["cache/cache0/cache_replacement_policy"]
         return _ALL_PERCENT if replacement not in _LEAVE_SOME or end is None or end < _LEAST_PERCENT else end
 

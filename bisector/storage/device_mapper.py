@@ -28,10 +28,7 @@ TREE = steps("dmsetup deps", "dmsetup info -c --noheadings --separator ' ' -o na
 
 
 def arguments(line: str, target: str) -> list[str]:
-    """The words after ``START LENGTH TARGET``, which the device's name may precede.
-
-    Raises :class:`KernelFault` if the line is of another target.
-    """
+    """The words after ``[NAME:] START LENGTH TARGET``; raises :class:`KernelFault` for a line of another target."""
     words = line.split() if len(line) <= _LONGEST_LINE else []
     if target not in words[:4]:
         raise not_an_answer(f"dmsetup, asked about a {target},", line)
@@ -49,10 +46,7 @@ def numbers_of(names: str) -> dict[str, str]:
 
 
 def parse_dependencies(deps: str, names: str) -> dict[str, tuple[str, ...]]:
-    """The devices directly below each device, all as ``major:minor``, from the answers to :data:`TREE`.
-
-    Raises :class:`KernelFault`.
-    """
+    """The devices directly below each, as ``major:minor``, by what :data:`TREE` prints; raises :class:`KernelFault`."""
     numbers = numbers_of(names)
     below = {}
     for line in deps.splitlines():

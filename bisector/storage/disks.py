@@ -25,10 +25,7 @@ _DEVICE = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{1,8}")
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk in the settings: its title in their help, and the defaults of its options in each profile.
-
-    ``memory_latency_s`` is its latency if the disk is in the guest's memory.
-    """
+    """A disk in the settings: its title in their help, and defaults, of which the latency is for one in memory."""
 
     title: str
     quick_size: str
@@ -201,10 +198,7 @@ _UNCHANGED = ("", "the kernel's default")
 # fmt: off
 @dataclass(frozen=True, slots=True)
 class GuestDisk:
-    """A disk in the guest: its bus, and the values that are written to its files in /sys/block/*/queue.
-
-    None keeps the kernel's default.
-    """
+    """A disk in the guest: its bus, and values for its files in /sys/block/*/queue; None keeps the kernel's default."""
 
     bus: Annotated[Bus, Option(
         "bus", AUTO, "how the guest sees it; null_blk and brd are in its memory, with nothing on the host",

@@ -111,10 +111,7 @@ def words_of(options: str) -> Mapping[str, str]:
 
 
 def in_bytes(option: str) -> str:
-    """An option, or a value, with its size in bytes: ``4k`` becomes ``4096``, ``logbsize=32k`` ``logbsize=32768``.
-
-    Kernels and tools show a size in other units than it was written in.
-    """
+    """An option, or a value, in the unit in which all are compared: ``logbsize=32k`` becomes ``logbsize=32768``."""
     name, equals, value = option.rpartition("=")
     if (found := _BINARY_SIZE.fullmatch(value)) is None:
         return option
@@ -122,10 +119,7 @@ def in_bytes(option: str) -> str:
 
 
 def mounted_with(mountinfo: str) -> tuple[str, tuple[str, ...]]:
-    """The type and the options of the file system at the mount point, from ``/proc/self/mountinfo``.
-
-    Raises :class:`bisector.core.trial.KernelFault` if there is no such line.
-    """
+    """Type and options of the file system at the mount point; raises :class:`KernelFault` if it has no line."""
     for line in reversed(mountinfo.splitlines()):
         before, dash, after = line.partition(" - ")
         fields, rest = before.split(), after.split()

@@ -132,10 +132,7 @@ def parse_status(line: str) -> tuple[CacheStatus, int, int | None]:
 
 
 def parse_table(line: str) -> tuple[Mapping[str, str], int, int]:
-    """Read ``dmsetup table DEVICE``: ``major:minor`` of each part, sectors per block, and the metadata format.
-
-    Raises :class:`KernelFault`.
-    """
+    """``major:minor`` of each part, sectors per block, and metadata's format; raises :class:`KernelFault`."""
     found = re.fullmatch(r"(\S+) (\S+) (\S+) ([1-9]\d{0,9}) (.*)", " ".join(_cache_arguments(line)), re.ASCII)
     try:
         features = _counted_words(iter(found[5].split())) if found else ()
