@@ -191,12 +191,10 @@ def to_its_end(
     finally:
         if child.returncode is None:
             # Signal the whole process group: a child may end and leave a stubborn one of its own.
-            _signal_group(child, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                child.communicate(timeout=_GRACE_S)
-            _signal_group(child, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                child.communicate(timeout=_GRACE_S)
+            for signum in (signal.SIGTERM, signal.SIGKILL):
+                _signal_group(child, signum)
+                with suppress(subprocess.TimeoutExpired):
+                    child.communicate(timeout=_GRACE_S)
         else:
             # The command's time is over for processes that it left running. The kernel does not reuse a group's number
             # while it has members, and without any it hands out every other number before this one again.
