@@ -102,12 +102,6 @@ def _value(run: Run, name: str) -> float | None:
     return dict(run.counters).get(name)
 
 
-def answer(shell: Shell, command: str) -> str:
-    """What a command in the guest prints before or after a run; its failure is the kernel's fault."""
-    (text,) = run_steps(shell, (Step(command, kernel_fault_in_run),), _ANSWER_S)
-    return text
-
-
 # A layer, and what it is made of
 
 
@@ -179,6 +173,12 @@ class Device:
 
     path: str
     leaves: tuple[str, ...]
+
+
+def answer(shell: Shell, command: str) -> str:
+    """What a command in the guest prints before or after a run; its failure is the kernel's fault."""
+    (text,) = run_steps(shell, (Step(command, kernel_fault_in_run),), _ANSWER_S)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
