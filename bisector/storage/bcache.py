@@ -20,7 +20,7 @@ from bisector.core.setting import AUTO, Block, Meta, Option, Problem, Size
 from bisector.core.shell import CommandResult, Step
 from bisector.core.trial import FaultKind
 from bisector.core.units import size_text
-from bisector.storage.disks import fault, kernel_fault, kernel_fault_in_run, steps
+from bisector.storage.disks import answer, fault, kernel_fault, kernel_fault_in_run, steps
 from bisector.storage.layer import (
     FILLED,
     FILLED_BEFORE,
@@ -32,7 +32,6 @@ from bisector.storage.layer import (
     Layer,
     LayerPlan,
     Phase,
-    answer,
     not_full_before,
 )
 

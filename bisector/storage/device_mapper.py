@@ -11,8 +11,8 @@ from bisector.core.errors import BisectorError, InfraError, UserError
 from bisector.core.setting import Problem
 from bisector.core.shell import CommandResult, Step
 from bisector.core.units import size_text
-from bisector.storage.disks import fault, kernel_fault, not_an_answer, steps
-from bisector.storage.layer import Capacity, Counters, Device, Files, Layer, LayerPlan, answer
+from bisector.storage.disks import answer, fault, kernel_fault, not_an_answer, steps
+from bisector.storage.layer import Capacity, Counters, Device, Files, Layer, LayerPlan
 
 _MIB = 1 << 20
 SECTOR_BYTES = 512

@@ -9,10 +9,11 @@ from typing import Annotated
 from bisector.core.errors import BisectorError, UserError
 from bisector.core.figures import DiskQueue
 from bisector.core.setting import AUTO, Meta, NonNegative, Option
-from bisector.core.shell import CommandResult, Step
+from bisector.core.shell import CommandResult, Shell, Step, run_steps
 from bisector.core.trial import FaultKind, KernelFault, Stage
 
 _QUOTED = 200
+_ANSWER_S = 60.0
 _NS = 1_000_000_000
 _DEPTH = 64  # null_blk's default
 _CONFIGFS = "/sys/kernel/config"
@@ -282,6 +283,12 @@ def kernel_fault_in_run(failed: CommandResult) -> BisectorError:
     return KernelFault(Stage.WORKLOAD, FaultKind.COMMAND_FAILED, failed.reason, failed.tail)
 
 
+def answer(shell: Shell, command: str) -> str:
+    """What a command in the guest prints before or after a run; its failure is the kernel's fault."""
+    (text,) = run_steps(shell, (Step(command, kernel_fault_in_run),), _ANSWER_S)
+    return text
+
+
 def not_an_answer(what: str, output: str) -> KernelFault:
     """A fault for output that a tool of the guest never prints: the tool got its figures from the kernel under test."""
     return fault(f"{what} printed {output[:_QUOTED]!r}")
@@ -308,7 +315,7 @@ def devices_steps(paths: Sequence[str]) -> tuple[Step, ...]:
 
 def device_numbers(answers: Sequence[str], paths: Sequence[str]) -> Mapping[str, str]:
     """``major:minor`` of each device in decimal, from stat's hexadecimal; raises :class:`KernelFault`."""
-    lines = [line for answer in answers for line in answer.split()]
+    lines = [line for one in answers for line in one.split()]
     if len(lines) != len(paths) or not all(map(_DEVICE.fullmatch, lines)):
         raise not_an_answer("stat", "".join(answers))
     pairs = (line.split(":") for line in lines)

@@ -23,14 +23,12 @@ from bisector.core.setting import Option, Problem, options_of
 from bisector.core.shell import Shell, Step, run_steps
 from bisector.core.trial import KernelFault, Stage
 from bisector.core.units import size_text
-from bisector.storage.disks import kernel_fault_in_run
 
 MOUNTPOINT = "/mnt"
 FULL_PERCENT = 95.0
 STEADY_POINTS = 5.0
 _LEAST_GAIN_POINTS = 1.0
 _FILL_GRACE_S = 60.0
-_ANSWER_S = 60.0
 CACHE_PREFIX = "cache."  # the names of metrics that any cache may have begin with this (bisector.core.metric)
 # Metrics of a run, in percent. Every layer with a phase that fills it has the first one: how full the cache was at the
 # end. The second one, how full it was at the start, is for layers that have nothing else on record that says so.
@@ -175,20 +173,14 @@ class Device:
     leaves: tuple[str, ...]
 
 
-def answer(shell: Shell, command: str) -> str:
-    """What a command in the guest prints before or after a run; its failure is the kernel's fault."""
-    (text,) = run_steps(shell, (Step(command, kernel_fault_in_run),), _ANSWER_S)
-    return text
-
-
 @dataclass(frozen=True, slots=True)
 class Counters:
     """How the counters of a layer are read, and how metrics are computed from them.
 
-    ``read`` gets the current counters from the guest, before and after each run; for the usual case of one command
-    there is :func:`answer`. ``values`` computes from both the metrics of the run, as pairs of name and value. If a
-    phase asks for a state, the state before the run has to be one of these metrics, since :attr:`Phase.unready` sees
-    only what is on record. A
+    ``read`` gets the current counters from the guest, before and after each run (for the usual case of one command
+    there is :func:`bisector.storage.disks.answer`). ``values`` computes from both the metrics of the run, as pairs of
+    name and value. If a phase asks for a state, the state before the run has to be one of these metrics, since
+    :attr:`Phase.unready` sees only what is on record. A
     :class:`bisector.core.figures.CacheStatus` is also recorded as it was read.
     """
 

@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar
 from bisector.core.errors import InfraError
 from bisector.core.setting import Meta, Option, Problem, Size
 from bisector.core.units import size_text
-from bisector.storage.disks import fault, steps
-from bisector.storage.layer import Capacity, Counters, Device, Files, Layer, LayerPlan, answer
+from bisector.storage.disks import answer, fault, steps
+from bisector.storage.layer import Capacity, Counters, Device, Files, Layer, LayerPlan
 
 # Where data begins on each device: the default follows the size of the device and the version of mdadm (md(4)).
 _DATA_OFFSET_BYTES = 1 << 20
