@@ -147,7 +147,7 @@ class BcacheStatus:
 
     @property
     def fills_up_to_percent(self) -> int:
-        """The share of the buckets that can be in use: all, or where filling ended if the policy leaves some."""
+        """The share of buckets that can be in use: where filling ended, if the policy leaves some unused, else all."""
         end, replacement = self.fill_end_percent, self.has["cache/cache0/cache_replacement_policy"]
         return _ALL_PERCENT if replacement not in _LEAVE_SOME or end is None or end < _LEAST_PERCENT else end
 
