@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Self
 
-from bisector.analysis.judgement import Again, Numbered, Settlement
+from bisector.analysis.judgement import Again, Numbered
 from bisector.analysis.verdicts import Judging
 from bisector.campaign.equipment import Equipment, MeasurerFactory
 from bisector.campaign.instructions import (
@@ -89,14 +87,6 @@ def step(known: SingleState, now: Transient) -> Instruction:
     return Submit(request, f"trial {commit.sha}", (planned,), host)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The numbered trials of a commit, and the settlement that follows from them."""
-
-    trials: tuple[Numbered, ...]
-    settlement: Settlement
-
-
 @dataclass(slots=True)
 class SingleTrials:
     """The measurements of one process in a store of single commits; earlier processes' trials do not count."""
@@ -110,8 +100,11 @@ class SingleTrials:
     def __post_init__(self) -> None:
         self._before = frozenset(n for n, _ in self.store.trials())
 
-    def settle(self, commit: Commit, purpose: str, host: str = "", *, once: bool = False) -> Settled:
-        """Measure a commit; each trial is recorded before anything is concluded from it. Raises as :func:`step`."""
+    def settle(self, commit: Commit, purpose: str, host: str = "", *, once: bool = False) -> Judging:
+        """Measure a commit, and return the verdicts by its trials of this process alone. Raises as :func:`step`.
+
+        Each trial is recorded before anything is concluded from it.
+        """
 
         def recorded() -> SingleState:
             new = ((n, trial) for n, trial in self.store.trials() if n not in self._before)
@@ -120,46 +113,43 @@ class SingleTrials:
 
         told = Transient(notified=frozenset(f"trial {n}" for n, _ in self.store.trials()))
         Loop(self.store, self.equipment, self.tell, recorded, step, transient=told).run()
-        found = recorded()
-        return Settled(found.trials, found.judging.settlement(commit.sha))
+        return recorded().judging
 
 
-@dataclass(frozen=True, slots=True)
-class Single:
-    """An open store of single commits, its repository, and the settings that all its commits are measured with."""
+@contextmanager
+def opened(run: RunDirectory, repository: Repository, settings: Settings) -> Iterator[Store]:
+    """Open or create the store of a run directory, which the caller has locked, and which has the input files."""
+    if not run.database.exists():
+        with Store.create(run.database, RunHeader.of(settings, repository.top)) as store:
+            yield store
+        return
+    with Store.open(run.database) as store:
+        clean_up(run, store)
+        yield store
 
-    run: RunDirectory
-    store: Store
-    repository: Path
-    settings: Settings
 
-    @classmethod
-    @contextmanager
-    def open(cls, run: RunDirectory, repository: Repository, settings: Settings) -> Iterator[Self]:
-        """Open or create the store of a run directory, which the caller has locked, and which has the input files."""
-        if not run.database.exists():
-            with Store.create(run.database, RunHeader.of(settings, repository.top)) as store:
-                yield cls(run, store, repository.top, settings)
-            return
-        with Store.open(run.database) as store:
-            clean_up(run, store)
-            yield cls(run, store, repository.top, settings)
+def measure(
+    run: RunDirectory,
+    repository: Repository,
+    settings: Settings,
+    commit: Commit,
+    tell: Listener,
+    *,
+    equip: MeasurerFactory,
+) -> TrialView:
+    """Measure one trial of a commit, record it, and return it with its judgement by all trials of the store.
 
-    def measure(self, commit: Commit, tell: Listener, equip: MeasurerFactory) -> tuple[TrialView, Judging]:
-        """Measure one trial of a commit and record it; return it, and the verdicts by all trials of the store.
-
-        Raises :class:`bisector.core.trial.AttemptFailed` for trouble of the tool or the host, which is recorded, too.
-        """
-        with (
-            Repository.open(self.repository, run_marker=self.run.path) as marked,
-            equip(self.settings, self.run.path, marked, tell) as equipment,
-        ):
-            *_, (n, trial) = (
-                SingleTrials(self.store, self.settings, equipment, tell).settle(commit, "test", once=True).trials
-            )
-        judging = Judging(self.settings, self.store.trials())
-        judgement = next(one for m, _, one in judging.judged_trials() if m == n)
-        return TrialView(n, trial, judgement.verdict, judgement.why, value=judging.value(trial)), judging
+    Raises :class:`bisector.core.trial.AttemptFailed` for trouble of the tool or the host, which is recorded, too.
+    """
+    with (
+        opened(run, repository, settings) as store,
+        Repository.open(repository.top, run_marker=run.path) as marked,
+        equip(settings, run.path, marked, tell) as equipment,
+    ):
+        *_, (n, trial) = SingleTrials(store, settings, equipment, tell).settle(commit, "test", once=True).trials
+        judging = Judging(settings, store.trials())
+    judgement = next(one for m, _, one in judging.judged_trials() if m == n)
+    return TrialView(n, trial, judgement.verdict, judgement.why, value=judging.value(trial))
 
 
 def settings_for(run: RunDirectory, repository: Repository, settings: Settings, *, given: bool) -> Settings:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from bisector.bisect import session
 from bisector.bisect.session import next_step
-from bisector.campaign import life
+from bisector.campaign import life, single
 from bisector.campaign.equipment import MeasurerFactory
-from bisector.campaign.single import Single, settings_for
 from bisector.commands.arguments import (
     NOTIFY,
     SEARCH_SETTINGS,
@@ -221,7 +220,7 @@ def test(arguments: argparse.Namespace) -> int:
         run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
         face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
         with run.lock(), face as display:
-            settings = settings_for(run, repository, settings, given=bool(flags or arguments.config))
+            settings = single.settings_for(run, repository, settings, given=bool(flags or arguments.config))
             storage = settings.storage
             check_tree(repository, [commit], storage.stack, storage.layers, settings.further_features)
             checks.check(settings, run.path, warn)
@@ -229,8 +228,7 @@ def test(arguments: argparse.Namespace) -> int:
             process.reap(run.path)
             if not run.database.exists():
                 settings = keep_inputs(settings, run.path)
-            with Single.open(run, repository, settings) as single:
-                view, _ = single.measure(commit, display, measurers_for(None))
+            view = single.measure(run, repository, settings, commit, display, equip=measurers_for(None))
             discard(run.path / "build")
     if arguments.json:
         write_json(MeasuredCommit(view, str(run.path)))

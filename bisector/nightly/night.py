@@ -19,7 +19,7 @@ from bisector.analysis.verdicts import Judging, changes_of_hosts, in_era
 from bisector.bisect import session
 from bisector.campaign.equipment import Equipment, MeasurerFactory
 from bisector.campaign.life import BUILD
-from bisector.campaign.single import Single, SingleTrials
+from bisector.campaign.single import SingleTrials, opened
 from bisector.compare.session import confirm
 from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, InfraError, Interrupted, UserError
@@ -196,9 +196,9 @@ class JobRun:
             run = RunDirectory(self._directory / job.conditions[:_DIGITS])
             run.path.mkdir(exist_ok=True)
             settings = keep_inputs(settings, run.path)
-            with run.lock(), Single.open(run, repository, settings) as single:
+            with run.lock(), opened(run, repository, settings) as store:
                 with context.equip(settings, run.path, repository, context.tell) as equipment:
-                    trials = SingleTrials(single.store, settings, equipment, context.tell)
+                    trials = SingleTrials(store, settings, equipment, context.tell)
                     host = "" if context.hosts is None else host_for(equipment, context.hosts, last_host, self._say)
                     for target in targets:
                         self._settle(run, trials, target, host)
@@ -220,7 +220,7 @@ class JobRun:
                 what = f"{one.host} changed since trial {one.before}: {one.what}"
                 self._say(f"{what}; a new history begins there")
         n, trial = settled.trials[-1]
-        found = settled.settlement
+        found = settled.settlement(commit.sha)
         sound, why = (found.trial, "") if isinstance(found, SoundMeasurement) else (None, found.why)
         era, objective = (sound or trial).era, settings.bisect.objective
         measured = Measurement(
