@@ -34,7 +34,7 @@ from bisector.bisect.step import step
 from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
 from bisector.campaign.equipment import Equipment, KernelEquality, MeasurerFactory, here
 from bisector.campaign.instructions import Crew, Done, Instruction, Question, Submit, Transient
-from bisector.campaign.life import BUILD, clean_up, ends_recorded, gone_if_nothing_began, let_go
+from bisector.campaign.life import BUILD, clean_up, ends_recorded, let_go, new_run
 from bisector.campaign.loop import Loop
 from bisector.config import ConfirmBy, Settings, checks, options
 from bisector.core.errors import Finding, Grade, UserError
@@ -51,14 +51,14 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes, hold
 from bisector.git.transfer import bundled
 from bisector.git.trees import changed_end
-from bisector.host.files import discard, remove_abandoned, write_atomically
+from bisector.host.files import discard, write_atomically
 from bisector.host.identity import host_id
 from bisector.mail import outbox
 from bisector.plan.experience import Experience, experience
 from bisector.plan.forecast import effects_of, effects_text, noise_of, spread_of
 from bisector.search.graph import SearchFacts
 from bisector.store.facts import Budget, Compilers, Fact, RunHeader, Skip
-from bisector.store.rundir import GIT_LOG, Index, IndexEntry, RunDirectory, adopt, keep_inputs, run_name
+from bisector.store.rundir import GIT_LOG, Index, IndexEntry, RunDirectory, adopt, keep_inputs
 from bisector.store.store import Store, state_of
 from bisector.trial.runner import TrialRequest
 
@@ -243,9 +243,8 @@ def begun(
         for sentence in range_remarks(repository, wanted, settings):
             warn(Finding("range", Grade.WARN, sentence))
         skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
-    run, inherited = RunDirectory.create(run_dir, run_name(asked.old, asked.new)), asked.inherited
-    with run.lock(), gone_if_nothing_began(run):
-        remove_abandoned(run.path)
+    inherited = asked.inherited
+    with new_run(run_dir, asked.old, asked.new) as run:
         if measures_here:
             preflight.check(settings, run.path, warn)
         settings = keep_inputs(settings, run.path)
@@ -407,7 +406,7 @@ def go_on(
         if outcome.state is not State.FOUND or settings.bisect.confirm_by is ConfirmBy.NONE:
             outbox.leave_draft(run, store, tell)
         if not goes_on(store):
-            let_go(run, place, tell)
+            let_go(run, store, tell)
     return outcome
 
 

@@ -14,25 +14,31 @@ from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.git.source_tree import release
 from bisector.host import process
-from bisector.host.files import our_files
+from bisector.host.files import our_files, remove_abandoned
 from bisector.status import from_record
 from bisector.store.facts import Budget, StateChange
 from bisector.store.log import now
-from bisector.store.rundir import RunDirectory, remove_unfinished
+from bisector.store.rundir import RunDirectory, remove_unfinished, run_name
 from bisector.store.store import Store
 
 BUILD = "build"  # the directory of a run in which its kernels are built, as long as it goes on
 
 
 @contextmanager
-def gone_if_nothing_began(run: RunDirectory) -> Iterator[None]:
-    """Remove the run directory if an error is raised before the run has a database."""
-    try:
-        yield
-    except BisectorError:
-        if not run.database.exists():
-            shutil.rmtree(run.path, ignore_errors=True)
-        raise
+def new_run(run_dir: Path | None, old: str, new: str) -> Iterator[RunDirectory]:
+    """Make a run directory, and lock it until the context exits; it is removed if an error comes before its database.
+
+    Without ``run_dir``, it gets a name from what is compared.
+    """
+    run = RunDirectory.create(run_dir, run_name(old, new))
+    with run.lock():
+        try:
+            remove_abandoned(run.path)
+            yield run
+        except BisectorError:
+            if not run.database.exists():
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise
 
 
 def give_time(store: Store, budget_s: float) -> None:
@@ -44,8 +50,10 @@ def give_time(store: Store, budget_s: float) -> None:
     store.add(Budget(budget_s, store.spent_s()), more)
 
 
-def let_go(run: RunDirectory, path: Path, tell: Listener) -> None:
+def let_go(run: RunDirectory, store: Store, tell: Listener) -> None:
     """Remove the git references that keep a run's commits; a failure is only told, so that the answer is not lost."""
+    if (path := store.bisection().repository) is None:
+        return
     try:
         with suppress(UserError), Repository.open(path) as repository:  # the repository may have been deleted
             release(repository, run.path)

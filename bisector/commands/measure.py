@@ -258,6 +258,6 @@ def _show_end(run: RunDirectory, store: Store, hosts: Path | None, *, quiet: boo
             comparing.confirm(run, store, display, equip)
             view = from_record.view(run, store)
         if not is_over:
-            comparing.after_the_answer(run, store, display)
+            comparing.after_the_end(run, store, display)
         display.conclude(view)
     return _EXIT_CODES.get(view.state, 1)

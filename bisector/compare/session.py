@@ -16,7 +16,7 @@ from pathlib import Path
 from bisector.campaign import life
 from bisector.campaign.equipment import Equipment, MeasurerFactory
 from bisector.campaign.instructions import Done, Instruction, Submit, Transient
-from bisector.campaign.life import BUILD, clean_up, ends_recorded, gone_if_nothing_began, let_go
+from bisector.campaign.life import BUILD, clean_up, ends_recorded, let_go, new_run
 from bisector.campaign.loop import Loop
 from bisector.compare.plan import CompareRequest, planned
 from bisector.compare.schedule import CompareState, step
@@ -31,7 +31,7 @@ from bisector.executor.base import Executor, Request
 from bisector.git.repository import Repository
 from bisector.git.source_tree import hold
 from bisector.git.transfer import bundled
-from bisector.host.files import discard, inside, remove_abandoned
+from bisector.host.files import discard, inside
 from bisector.kernel.toolchain import check_unchanged
 from bisector.mail import outbox
 from bisector.report.reporting import fragment_name
@@ -41,7 +41,7 @@ from bisector.status.conclusion import CONFIG_ARTIFACT
 from bisector.status.view import HostClock
 from bisector.storage.disks import DISKS, EXTRA_DISK, Bus
 from bisector.store.facts import Budget, Extent, Plan, RunHeader
-from bisector.store.rundir import Index, IndexEntry, RunDirectory, keep_files, keep_inputs, run_name
+from bisector.store.rundir import Index, IndexEntry, RunDirectory, keep_files, keep_inputs
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 
@@ -70,9 +70,7 @@ def begun(
         if not (measures_here or arm.subject.is_built):
             raise UserError(f"{arm.file} is an image on this host, which no other host has", "leave --hosts out")
     first, last = asked.subjects[0], asked.subjects[-1]
-    run = RunDirectory.create(run_dir, run_name(first, last))
-    with run.lock(), gone_if_nothing_began(run):
-        remove_abandoned(run.path)
+    with new_run(run_dir, first, last) as run:
         if measures_here:
             preflight.check(plan.setups[0], run.path, warn)
             for one in plan.setups[1:]:
@@ -140,15 +138,16 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactor
         store.set_state(done.state, done.message)
     discard(run.path / BUILD)
     if not Blocks.of(plan, store).unbuilt:
-        let_go(run, place, tell)
+        let_go(run, store, tell)
     return done
 
 
 def after_the_end(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """Finish what a process left undone that was killed after it had recorded the outcome."""
-    _, place = plan_of(store)
+    """Finish what a process left undone that was killed after it had recorded the outcome of a comparison or search."""
     discard(run.path / BUILD)
-    let_go(run, place, tell)
+    if store.plan is None and not (run.path / outbox.DRAFT).exists():
+        outbox.leave_draft(run, store, tell)
+    let_go(run, store, tell)
 
 
 def carry_out(plan: Plan, store: Store, equipment: Equipment, tell: Listener) -> Done:
@@ -272,7 +271,7 @@ def confirm(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFact
         ) from error
     except (InfraError, UserError) as error:
         tell(Note(f"the answer stands; by the host's clock it could not be measured: {error}; {resume} tries again"))
-    after_the_answer(run, store, tell)
+    after_the_end(run, store, tell)
 
 
 @contextmanager
@@ -309,13 +308,3 @@ def _asked(store: Store, clock: HostClock) -> CompareRequest:
     settings = settings_by_host(store.settings)
     extent = Extent(secrets.randbits(32), clock.needed, budget_s=left_s, delta=settings.bisect.least_effect)
     return CompareRequest(row.repository, (clock.parent.short, clock.first.short), (settings,), extent)
-
-
-def after_the_answer(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """Finish what a process left undone that was killed after it had recorded the answer."""
-    repository = store.bisection().repository
-    discard(run.path / BUILD)
-    if not (run.path / outbox.DRAFT).exists():
-        outbox.leave_draft(run, store, tell)
-    if repository is not None:
-        let_go(run, repository, tell)
