@@ -13,7 +13,7 @@ Trouble of one host does not end a run that other hosts can continue. An error r
 runs a control excludes that host; on the last host, or on a single one, it ends the run.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import NoReturn
@@ -36,7 +36,7 @@ from bisector.campaign.instructions import (
 )
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, InfraError
 from bisector.core.events import BuildEnded, BuildStarted, Event, Note, OnHost, Planned
-from bisector.core.subject import Commit, Compiler, Kernel, RebuildCheck
+from bisector.core.subject import Commit, Kernel, RebuildCheck
 from bisector.core.trial import AttemptFailed, Control, Fault, FaultKind, Stage, Trial, TrialRefused
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest, ControlRequest, Failed, Finished
@@ -72,7 +72,7 @@ def before_end(facts: BisectState, end: Commit) -> Submit | Wait | None:
 def next_of_builder(facts: BisectState) -> Instruction:
     """Return what a host that only builds does next: both ends, then commits that the search would measure next."""
     crew = facts.scope.crew
-    if facts.failures >= facts.scope.policy.attempts:
+    if facts.failures >= facts.scope.settings.retries.attempts:
         return ExcludeHost(facts.host, facts.transient.failures[facts.host][-1])
     if (first := settle_compilers(facts)) is not None or facts.scope.aim is Aim.BASELINES:
         return first or Wait()
@@ -131,6 +131,7 @@ def settle_compilers(facts: BisectState) -> Submit | Record | Wait | None:
 
     Unless the settings name several, one compiler builds all kernels of a range: another one makes different code of
     the same source, which could be taken for the change that is searched. A resumed run goes on with the same compiler.
+    The only compiler is recorded without a try, and tries of a compiler that has changed since do not count.
 
     Raises :class:`EndsDoNotReproduce` if no compiler builds both ends, :class:`bisector.core.errors.UserError` if a
     recorded compiler has changed.
@@ -139,23 +140,14 @@ def settle_compilers(facts: BisectState) -> Submit | Record | Wait | None:
     if facts.recorded.compilers:
         check_unchanged(facts.recorded.compilers, found)
         return None
-    if facts.scope.settings.kernel.compilers:
+    if facts.scope.settings.kernel.compilers or len(found) == 1:
         return Record((Compilers(found),))
-    return Wait() if facts.in_flight else next_build(found, facts.scope.ends, facts.recorded.build_tries)
-
-
-def next_build(candidates: Sequence[Compiler], ends: Sequence[Commit], tries: Iterable[BuildTry]) -> Submit | Record:
-    """Build an end with the first candidate that has not failed, or record it once it builds all ends.
-
-    A single candidate is recorded without a try. A failure at one end rules a candidate out. Tries of a compiler that
-    has changed since do not count. Raises :class:`EndsDoNotReproduce` if all candidates fail.
-    """
-    if len(candidates) == 1:
-        return Record((Compilers(tuple(candidates)),))
-    known = {(one.compiler, one.sha): one for one in tries}
+    if facts.in_flight:
+        return Wait()
+    known = {(one.compiler, one.sha): one for one in facts.recorded.build_tries}
     failures = []
-    for compiler in candidates:
-        for end in ends:
+    for compiler in found:
+        for end in facts.scope.ends:
             one = known.get((compiler, end.sha))
             if one is None:
                 note = Note(f"does {compiler.command} build {end.short}? ({compiler.identity})")
@@ -295,7 +287,7 @@ def _back_off_s(facts: BisectState, attempts: Attempts) -> float | None:
     if not isinstance(news, Failed) or not isinstance(news.error, AttemptFailed):
         return None
     in_turn = takewhile(lambda one: isinstance(one.news, Failed), reversed(attempts))
-    return facts.scope.policy.wait_s(sum(1 for _ in in_turn))
+    return facts.scope.settings.retries.wait_s(sum(1 for _ in in_turn))
 
 
 def _skippable(facts: BisectState, submit: Submit, error: BisectorError) -> BisectorError:
@@ -322,7 +314,7 @@ def _asked_for(facts: BisectState, attempts: Attempts) -> Stage | None:
         return None
     refused = isinstance(news, Failed) and isinstance(news.error, TrialRefused)
     trials = sum(isinstance(one.submit.request, TrialRequest) for one in attempts)
-    enough = refused or trials >= facts.scope.policy.before_control or any(_controls_without_fault(attempts))
+    enough = refused or trials >= facts.scope.settings.retries.before_control or any(_controls_without_fault(attempts))
     return reach(partial.stage) if enough else None
 
 
@@ -423,8 +415,10 @@ def _raise_alike(facts: BisectState, attempts: Attempts, error: BisectorError | 
 
 def _control(facts: BisectState, stage: Stage, task: str, note: str) -> Submit:
     # A control has no trial number of its own: people see the number of the next trial.
-    planned = Planned(facts.recorded.next_n, _end(facts), "measured before; does it still work?", 0, 0)
-    return Submit(ControlRequest(_end(facts), facts.recorded.compilers, stage), task, tell=(Note(note), planned))
+    planned = Planned(facts.recorded.next_n, facts.scope.wanted.new, "measured before; does it still work?", 0, 0)
+    return Submit(
+        ControlRequest(facts.scope.wanted.new, facts.recorded.compilers, stage), task, tell=(Note(note), planned)
+    )
 
 
 def _is_sure(facts: BisectState, attempts: Attempts) -> bool:
@@ -432,7 +426,11 @@ def _is_sure(facts: BisectState, attempts: Attempts) -> bool:
     series = takewhile(lambda one: isinstance(one.submit.request, ControlRequest), reversed(attempts))
     faults = [one.news.result for one in series if isinstance(one.news, Finished)]
     last = faults[0]
-    return not isinstance(last, Fault) or last.kind.of_compiling or len(faults) >= facts.scope.policy.faults_believed
+    return (
+        not isinstance(last, Fault)
+        or last.kind.of_compiling
+        or len(faults) >= facts.scope.settings.retries.faults_believed
+    )
 
 
 def _last_trial(attempts: Attempts) -> tuple[Attempt, TrialRequest]:
@@ -451,12 +449,8 @@ def _fact(attempt: Attempt) -> Control:
     return Control(news.at, news.host, sha, _through(attempt), attempt.submit.about, failed)
 
 
-def _end(facts: BisectState) -> Commit:
-    return facts.scope.wanted.new
-
-
 def _name(facts: BisectState) -> str:
-    return f"the {facts.words[1]} end {_end(facts).short}"
+    return f"the {facts.words[1]} end {facts.scope.wanted.new.short}"
 
 
 def _faults(trials: Sequence[int]) -> str:
@@ -464,9 +458,10 @@ def _faults(trials: Sequence[int]) -> str:
 
 
 def _what_changed(facts: BisectState, stage: Stage) -> str:
+    logs = facts.scope.run_dir / "controls" / f"{stage}-{facts.scope.wanted.new.short}"
     return (
         "the host has changed since that end was measured: an upgrade of QEMU, the compiler or a header, the guest"
-        f" image, a disk, memory; its logs are in {facts.scope.run_dir / 'controls' / f'{stage}-{_end(facts).short}'}."
+        f" image, a disk, memory; its logs are in {logs}."
         " What failed meanwhile is tried again by resume"
     )
 
@@ -502,7 +497,7 @@ def check_direction(facts: BisectState) -> None:
 
 def failing_too_often(facts: BisectState) -> ExcludeHost | None:
     """Exclude this host if there are others and its last attempts, as many as one task may have, all failed."""
-    if facts.failures < facts.scope.policy.attempts or not facts.is_shared:
+    if facts.failures < facts.scope.settings.retries.attempts or not facts.is_shared:
         return None
     return ExcludeHost(facts.host, facts.transient.failures[facts.host][-1])
 

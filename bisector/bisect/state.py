@@ -11,7 +11,7 @@ from typing import Self, TypeVar, cast
 from bisector.analysis.judgement import Judgement, Numbered, Untestable
 from bisector.analysis.verdicts import Judging, host_of
 from bisector.campaign.instructions import Crew, Question, Submit, Transient
-from bisector.config import RetryPolicy, Settings
+from bisector.config import Settings
 from bisector.core.events import Event
 from bisector.core.subject import Commit, Compiler, Kernel, Kind, Mattering, NotChanged, Relevance, Subject
 from bisector.core.trial import Control, Trial
@@ -150,11 +150,6 @@ class Scope:
     crew: Crew = field(default_factory=Crew)
 
     @property
-    def policy(self) -> RetryPolicy:
-        """How often a trial or control is repeated before its result is believed or given up."""
-        return self.settings.retries
-
-    @property
     def ends(self) -> tuple[Commit, Commit]:
         """The old end and the new end."""
         return self.wanted.old, self.wanted.new
@@ -182,6 +177,8 @@ class Recorded:
     earlier: EarlierSearches = field(default_factory=EarlierSearches)
     built: frozenset[str] = frozenset()
     kernel_checks: tuple[KernelCheck, ...] = ()
+    _of_hosts: dict[str, Self] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _states: dict[object, SearchState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, scope: Scope, store: Store) -> Self:
@@ -226,23 +223,19 @@ class Recorded:
         """The key of the trials that a host's next trial can be compared with: host and era of its last trial."""
         return next((host_of(trial) for _, trial in reversed(self.trials) if trial.host == host), host)
 
-    def on(self, host: str) -> "Recorded":
+    def on(self, host: str) -> Self:
         """The record with the trials of one host in its present era alone."""
         home = self.home(host)
         if all(host_of(trial) == home for _, trial in self.trials):
             return self
-        if home not in self._hosts:
+        if home not in self._of_hosts:
             own = tuple((n, trial) for n, trial in self.trials if host_of(trial) == home)
-            self._hosts[home] = replace(self, trials=own)
-        return self._hosts[home]
-
-    @cached_property
-    def _hosts(self) -> dict[str, "Recorded"]:
-        return {}
+            self._of_hosts[home] = replace(self, trials=own)
+        return self._of_hosts[home]
 
     def search_state(self, kept: frozenset[str], host: str, in_flight: tuple[Subject, ...]) -> SearchState:
         """The posterior for a trial on ``host``; ``kept`` commits need no build, ``in_flight`` is under way."""
-        if (key := (kept, host, in_flight)) not in self._standings:
+        if (key := (kept, host, in_flight)) not in self._states:
             if self.scope.search_range is None:
                 raise RuntimeError("a strategy that weighs nothing asks for the posterior")
             known = Known(
@@ -256,12 +249,8 @@ class Recorded:
                 in_flight=in_flight,
                 host=host,
             )
-            self._standings[key] = SearchState(Case(self.scope.search_range, self.judging, known))
-        return self._standings[key]
-
-    @cached_property
-    def _standings(self) -> dict[tuple[frozenset[str], str, tuple[Subject, ...]], SearchState]:
-        return {}
+            self._states[key] = SearchState(Case(self.scope.search_range, self.judging, known))
+        return self._states[key]
 
     def is_skipped(self, sha: str) -> bool:
         """Whether the results of a commit's trials make it untestable."""

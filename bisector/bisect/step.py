@@ -255,7 +255,7 @@ def _relevance(facts: BisectState) -> Record | Notify | None:
 
 def _control_after_a_row(facts: BisectState) -> Submit | None:
     shas = {end.sha for end in facts.scope.ends}
-    due = after_a_row(facts.judging.trials, shas, facts.recorded.is_skipped, facts.scope.policy.like_faults)
+    due = after_a_row(facts.judging.trials, shas, facts.recorded.is_skipped, facts.scope.settings.retries.like_faults)
     return ask_control(facts, due) if due is not None else None
 
 

@@ -69,7 +69,7 @@ def test_a_build_host_builds_nothing_where_the_disks_alone_are_asked_for() -> No
 
 
 def test_a_build_host_is_excluded_though_nobody_measures_yet() -> None:
-    broken = (BROKEN,) * GIT.policy.attempts
+    broken = (BROKEN,) * GIT.settings.retries.attempts
     there = replace(known(host="builder", hosts=()), transient=replace(TRANSIENT, failures={"builder": broken}))
     assert failures.next_of_builder(there) == ExcludeHost("builder", BROKEN)
     excluded = replace(TRANSIENT, excluded={"builder": BROKEN}, idle=("builder",))
