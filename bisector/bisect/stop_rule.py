@@ -5,7 +5,7 @@ I/O does not change during a run.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from bisector.analysis.early_stop import (
 from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.levels import are_far_apart
 from bisector.analysis.verdicts import Judging
-from bisector.core.figures import JobFigures, Run
+from bisector.core.figures import Run
 from bisector.core.metric import Unit, is_of_split
 from bisector.core.objective import Objective
 from bisector.core.trial import Fill, Trial
@@ -156,23 +156,19 @@ class Curves:
 
     def rates(self, trial: Trial) -> tuple[Floats, ...]:
         """The batches of a trial's last run that the objective uses; empty unless every job has a log."""
-        return deciding_rates(self.objective, self._batches(trial))
-
-    def _batches(self, trial: Trial) -> Mapping[str, Floats]:
-        """The rates of each job of the judged run, in batches; empty unless every job has a log."""
-        run = judged_run(trial)
+        run, step_ms = judged_run(trial), batch_s(self.runtime_s) * 1000
         figures = {job.name: job for job in run.jobs if job.direction == self.objective.io_direction}
         names = tuple(dict.fromkeys(job.name for job in run.jobs))
         found = {}
         for number, series in self._logs(trial, run):
-            name = names[number - 1] if 0 < number <= len(names) else ""
-            if name in figures:
-                found[name] = self._resampled(series) * self._per_io(figures[name])
-        return found if len(found) == len(figures) else {}
-
-    def _per_io(self, job: JobFigures) -> float:
-        # The factor from I/Os to the unit of the metric.
-        return _BYTES_PER_KIB * job.bw_kib_s / job.iops_mean if self.objective.definition.unit is Unit.BYTES_S else 1.0
+            if (job := figures.get(names[number - 1] if 0 < number <= len(names) else "")) is None:
+                continue
+            # Cut off after the last whole batch: fio does not log a last interval that is incomplete.
+            until_ms = np.floor(min(float(series.end_ms[-1]), self.runtime_s * 1000) / step_ms) * step_ms
+            is_bandwidth = self.objective.definition.unit is Unit.BYTES_S
+            per_io = _BYTES_PER_KIB * job.bw_kib_s / job.iops_mean if is_bandwidth else 1.0
+            found[job.name] = resample(series, step_ms, until_ms) * per_io
+        return deciding_rates(self.objective, found if len(found) == len(figures) else {})
 
     def _logs(self, trial: Trial, run: Run) -> Iterator[tuple[int, Series]]:
         """The logs of a run with the numbers of their jobs, which fio counts in the order of the job file."""
@@ -188,9 +184,3 @@ class Curves:
                 continue  # the run then has fewer logs than jobs, and its rates are not used
             if series.end_ms.size:
                 yield number, series
-
-    def _resampled(self, series: Series) -> Floats:
-        """Cut off after the last whole batch: fio does not log a last interval that is incomplete."""
-        step_ms = batch_s(self.runtime_s) * 1000
-        until_ms = np.floor(min(float(series.end_ms[-1]), self.runtime_s * 1000) / step_ms) * step_ms
-        return resample(series, step_ms, until_ms)
