@@ -62,8 +62,8 @@ SETTINGS: Mapping[str, object] = {
     "distributed.comm.timeouts.connect": "30 s",
 }
 
-KEPT_S = 14 * 24 * 3600.0  # longer than most runs rest before they are resumed
-KEPT_BYTES = 20 << 30  # about six kernel trees with their build directories
+_KEPT_S = 14 * 24 * 3600.0  # longer than most runs rest before they are resumed
+_KEPT_BYTES = 20 << 30  # about six kernel trees with their build directories
 _BLOCK_BYTES = 512  # of st_blocks (stat(2))
 _REGISTER_S = 60.0
 _AGAIN_S = (2.0, 5.0, 15.0, 60.0)
@@ -185,8 +185,8 @@ def _own_address(coordinator: str, port: int) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def tidy(home: Path, kept_s: float = KEPT_S, kept_bytes: int = KEPT_BYTES) -> None:
-    """Remove the files of runs ``kept_s`` seconds after their last job, unless a job of the run is under way.
+def tidy(home: Path, kept_bytes: int = _KEPT_BYTES) -> None:
+    """Remove the files of runs two weeks after their last job, unless a job of the run is under way.
 
     Of newer runs, at most ``kept_bytes`` are kept, but always those of the newest run, as its next job is likely. The
     list of disks that a run has labelled is kept: a disk that has lost its label is not overwritten.
@@ -197,7 +197,7 @@ def tidy(home: Path, kept_s: float = KEPT_S, kept_bytes: int = KEPT_BYTES) -> No
         sum(one.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES for one in files_below(p)) for p in newest_first
     )
     for place, sum_bytes in zip(newest_first, accumulate(sizes), strict=True):
-        is_old = time.time() - used_s[place] > kept_s
+        is_old = time.time() - used_s[place] > _KEPT_S
         if not is_old and (place == newest_first[0] or sum_bytes <= kept_bytes):
             continue
         with suppress(Held, BisectorError), held(place / LOCK):

@@ -40,8 +40,8 @@ from bisector.git.repository import Repository
 from bisector.kernel.cache import KernelCache
 from bisector.store.log import now
 
-PATIENCE_S = 300.0  # how long a job waits for its host, which may be restarting
-NO_HOST_S = 3600.0  # how long the executor waits while no host is connected
+_PATIENCE_S = 300.0  # how long a job waits for its host, which may be restarting
+_NO_HOST_S = 3600.0  # how long the executor waits while no host is connected
 _LOOK_S = 1.0
 _ASK = "bisector fleet status"
 
@@ -104,7 +104,6 @@ class FleetExecutor:
     tell: Listener
     arrived: "queue.SimpleQueue[Arrival]"
     work: Work = on_host.here
-    patience_s: float = PATIENCE_S
     _workers: dict[str, Introduction | None] = field(default_factory=dict, init=False)  # by address; None: not used
     _names: dict[str, str] = field(default_factory=dict, init=False)  # the machine of each host name in this process
     _open: dict[int, _OpenJob] = field(default_factory=dict, init=False)
@@ -123,7 +122,7 @@ class FleetExecutor:
 
     def submit(self, job: Job, host: str = "") -> None:
         """Take a job, which waits here until ``host`` is idle, or any host if that is empty."""
-        self._open[job.id] = _OpenJob(job, host, Deadline("a host", self.patience_s))
+        self._open[job.id] = _OpenJob(job, host, Deadline("a host", _PATIENCE_S))
         self._begin_waiting()
 
     def next(self) -> News:
@@ -137,13 +136,13 @@ class FleetExecutor:
     def wait(self, within_s: float | None) -> bool:
         """Wait for news, or for another idle host; raises :class:`InfraError` if there is no job, and no host comes."""
         idle, alone = set(self._idle()), not self._open
-        longest_s = NO_HOST_S if alone else float("inf")
+        longest_s = _NO_HOST_S if alone else float("inf")
         deadline = Deadline("news", longest_s if within_s is None else within_s)
         while not (self._ready or deadline.expired or set(self._idle()) - idle):
             self._listen(min(_LOOK_S, deadline.remaining_s))
         measuring = [one for one in self._workers.values() if one and one.name not in self.hosts.builders]
         if alone and not measuring and within_s is None and deadline.expired:
-            raise InfraError(f"no host that measures was there for {NO_HOST_S / 60:.0f} min", _ASK)
+            raise InfraError(f"no host that measures was there for {_NO_HOST_S / 60:.0f} min", _ASK)
         return bool(self._ready)
 
     def cancel(self, id_: int) -> None:
@@ -219,7 +218,7 @@ class FleetExecutor:
                     self.tell(Note(f"{worker.name} is not used: {why}"))
                     self._workers[address] = None
                 one = self._open[id_]
-                one.host, one.address, one.waiting = "", "", Deadline("a host", self.patience_s)
+                one.host, one.address, one.waiting = "", "", Deadline("a host", _PATIENCE_S)
                 if one.cancelled:
                     self.cancel(id_)
             case Progress(id=id_):
@@ -248,17 +247,17 @@ class FleetExecutor:
             self.tell(Note(f"{name} is there"))
 
     def _begin_waiting(self) -> None:
-        """Give waiting jobs to idle hosts; a job whose host is not connected for ``patience_s`` seconds has failed."""
+        """Give waiting jobs to idle hosts; a job whose host is not connected for ``_PATIENCE_S`` seconds has failed."""
         for one in [one for one in self._open.values() if not one.address]:
             idle = self._idle()
             if (name := one.wanted or next(iter(idle), "")) in idle:
                 one.host, one.address = name, idle[name]
                 threading.Thread(target=self._do, args=(one.job, name, one.address), daemon=True).start()
             elif any(worker and one.wanted in ("", worker.name) for worker in self._workers.values()):
-                one.waiting = Deadline("a host", self.patience_s)
+                one.waiting = Deadline("a host", _PATIENCE_S)
             elif one.waiting.expired:
                 where = one.wanted or "no host"
-                why = f"{where} was not there for job {one.job.id} within {self.patience_s / 60:g} min"
+                why = f"{where} was not there for job {one.job.id} within {_PATIENCE_S / 60:g} min"
                 self._end(one, AttemptFailed(why, _ASK, Stage.CHECKOUT, one.wanted))
 
     def _end(self, one: _OpenJob, error: BisectorError) -> None:
@@ -274,15 +273,16 @@ class FleetExecutor:
     # In the thread of a job
 
     def _do(self, job: Job, name: str, address: str) -> None:
+        news: Arrival
         try:
-            self.arrived.put(self._done(job, name, address))
+            news = self._done(job, name, address)
         except InfraError as error:
-            failed = AttemptFailed(error.message, error.hint, Stage.CHECKOUT, name)
-            self.arrived.put(Failed(job.id, name, failed, now()))
+            news = Failed(job.id, name, AttemptFailed(error.message, error.hint, Stage.CHECKOUT, name), now())
         except BisectorError as error:
-            self.arrived.put(Failed(job.id, name, error, now()))
+            news = Failed(job.id, name, error, now())
         except Exception as error:  # noqa: BLE001 - a bug, which next() raises in the thread of the loop
-            self.arrived.put(error)
+            news = error
+        self.arrived.put(news)
 
     def _done(self, job: Job, name: str, address: str) -> "News | _Refused | InfraError":
         host = next((one for one in self.hosts.hosts if one.name == name), None)

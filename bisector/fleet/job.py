@@ -196,8 +196,11 @@ def _message(key: JobKey, event: Event) -> dict[str, object]:
 
 def _failed(spec: Spec, error: BisectorError) -> Returned:
     """The end of a job that its host could not do; faults of its commit do not come here, since they are results."""
-    failed = AttemptFailed(error.message, error.hint, Stage.CHECKOUT, host_id())
-    return Returned(Failed(spec.key.id, host_id(), failed, now()))
+    return _ended(spec, AttemptFailed(error.message, error.hint, Stage.CHECKOUT, host_id()))
+
+
+def _ended(spec: Spec, error: BisectorError) -> Returned:
+    return Returned(Failed(spec.key.id, host_id(), error, now()))
 
 
 # The process of a job
@@ -223,8 +226,7 @@ def _child(pipe: Connection, spec: Spec, work: Work) -> None:
     try:
         _do(spec, work, pipe, send)
     except KeyboardInterrupt:
-        error = AttemptCancelled(f"job {spec.key} was ended", "", Stage.CHECKOUT, host_id())
-        send(Returned(Failed(spec.key.id, host_id(), error, now())))
+        send(_ended(spec, AttemptCancelled(f"job {spec.key} was ended", "", Stage.CHECKOUT, host_id())))
     except BisectorError as error:
         if not sent:  # an error in cleaning up after the result was sent will show in the next job
             send(_failed(spec, error))
@@ -233,7 +235,7 @@ def _child(pipe: Connection, spec: Spec, work: Work) -> None:
         last = traceback.extract_tb(error.__traceback__)[-1]
         text = f"a bug in bisector on {host_id()}: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
         if not sent:
-            send(Returned(Failed(spec.key.id, host_id(), BisectorError(text), now())))
+            send(_ended(spec, BisectorError(text)))
 
 
 def _do(spec: Spec, work: Work, pipe: Connection, send: Callable[[Returned], None]) -> None:
