@@ -11,6 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated
 
+from bisector.analysis.levels import LevelChange
 from bisector.core.objective import Objective
 from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
@@ -90,7 +91,8 @@ class JobNight:
     """The events of a job in one night; ``measured`` is its tip, ``measurements`` includes tags.
 
     ``trial`` is the tip's trial that counts, as long as its record exists. A tip within the factor ``usual`` of the
-    reference is the same.
+    reference is the same. ``level_change`` is the change of level that begins with this tip's value, which follows from
+    all nights (:func:`bisector.nightly.trend.trends`).
     """
 
     night: int
@@ -107,6 +109,7 @@ class JobNight:
     trouble: JobTrouble | None = None
     letters: tuple[LetterTold, ...] = ()
     done: bool = False
+    level_change: LevelChange | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The history of nights as tables, as documents (``--json``) and as a plot."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count, groupby, pairwise
 from pathlib import Path
@@ -62,24 +62,16 @@ _LEAST_MARGIN = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """A night of a job, with the change of level that begins with its value."""
-
-    night: JobNight
-    change: LevelChange | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Trend:
     """A job's nights, oldest first."""
 
     job: str
-    points: tuple[Point, ...]
+    nights: tuple[JobNight, ...]
 
     @property
     def objective(self) -> Objective:
         """The objective of the last night that measured something."""
-        measured = [point.night.measured for point in self.points if point.night.measured]
+        measured = [one.measured for one in self.nights if one.measured]
         return measured[-1].objective if measured else Objective()
 
 
@@ -94,7 +86,7 @@ def trends(events: Sequence[NightEvent], only: str | None = None) -> tuple[Trend
             nights = list(alike)
             levels = changes(np.array([measured.value for _, measured in nights]))
             begun |= {nights[change.at][0]: change for change in levels}
-        found.append(Trend(job, tuple(Point(night, begun.get(night.night)) for night in history.nights)))
+        found.append(Trend(job, tuple(replace(one, level_change=begun.get(one.night)) for one in history.nights)))
     return tuple(found)
 
 
@@ -102,27 +94,26 @@ def trend_blocks(shown: Iterable[Trend], nights: Sequence[Night]) -> Iterator[Bl
     """A table for each job, and below it sentences about the changes of level."""
     started = {night.n: night.started_at[:16].replace("T", " ") for night in nights}
     for trend in shown:
-        tip = next((point.night.tip for point in reversed(trend.points) if point.night.tip), None)
+        tip = next((one.tip for one in reversed(trend.nights) if one.tip), None)
         where = f": {tip.rev} of {tip.repository}, {tip.rule}, {tip.wanted}" if tip else ""
         columns = (Column("night"), Column("tip"), Column(trend.objective.heading, figures=True),
                    Column("class", verdict=True), Column(""))  # fmt: skip
-        yield Table(columns, tuple(_row(point, started) for point in trend.points), caption=f"{trend.job}{where}")
-        for point in trend.points:
-            change, measured = point.change, point.night.measured
+        yield Table(columns, tuple(_row(one, started) for one in trend.nights), caption=f"{trend.job}{where}")
+        for one in trend.nights:
+            change, measured = one.level_change, one.measured
             if change is not None and measured is not None:
-                when, objective = started.get(point.night.night, point.night.at), measured.objective
+                when, objective = started.get(one.night, one.at), measured.objective
                 values = f"{objective.text(change.after)} instead of {objective.text(change.before)}"
                 said = f"* from {when} on {values} ({objective.label}, medians), p = {change.p:.3f}"
                 yield Paragraph(said, Role.WEAK)
 
 
-def _row(point: Point, started: Mapping[int, str]) -> Row:
-    night = point.night
+def _row(night: JobNight, started: Mapping[int, str]) -> Row:
     cells = (
         started.get(night.night, night.at),
         night.tip.sha[:12] if night.tip else units.UNKNOWN,
         (_night_figures(night.measured, night.trial) if night.measured else units.UNKNOWN)
-        + ("*" if point.change else " "),
+        + ("*" if night.level_change else " "),
         str(night.result or ("as before" if night.done else "")),
         _event(night),
     )
@@ -217,7 +208,7 @@ class History(JsonObject, frozen=True, kw_only=True):
         """The document for the trends of these nights."""
         by_n = {night.n: night for night in nights}
         jobs = (
-            JobNights(name=trend.job, nights=tuple(_shown(point, by_n[point.night.night]) for point in trend.points))
+            JobNights(name=trend.job, nights=tuple(_shown(one, by_n[one.night]) for one in trend.nights))
             for trend in shown
         )
         return cls(jobs=tuple(jobs))
@@ -237,9 +228,7 @@ class OneNight(JsonObject, frozen=True, kw_only=True):
     @classmethod
     def of(cls, shown: Iterable[Trend], night: Night) -> "OneNight":
         """The document for this night, with what became of each job."""
-        jobs = (
-            _shown(point, night, trend.job) for trend in shown for point in trend.points if point.night.night == night.n
-        )
+        jobs = (_shown(one, night, trend.job) for trend in shown for one in trend.nights if one.night == night.n)
         return cls(
             night=night.n,
             started_at=night.started_at,
@@ -250,8 +239,8 @@ class OneNight(JsonObject, frozen=True, kw_only=True):
         )
 
 
-def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNight:
-    one, measured, tip = point.night, point.night.measured, point.night.tip
+def _shown(one: JobNight, night: Night, name: str | Absent = ABSENT) -> ShownNight:
+    measured, tip = one.measured, one.tip
     return ShownNight(
         name=name,
         night=night.n,
@@ -264,7 +253,7 @@ def _shown(point: Point, night: Night, name: str | Absent = ABSENT) -> ShownNigh
         era=(measured.era or None) if measured else None,
         result=one.result,
         compared_with=one.reference,
-        level_change=point.change,
+        level_change=one.level_change,
         bisection=_bisection(one),
         trouble=one.trouble,
         told=tuple(letter.outcome for letter in one.letters),
@@ -313,7 +302,7 @@ class NightsPlot:
         """Draw a panel for each job, one below the other; changes are numbered across all panels."""
         figure = empty(_PANEL_INCHES * len(self.trends) + 0.6)
         rows, numbers = figure.subplots(len(self.trends), 1, squeeze=False, sharex=True), count(1)
-        times = sorted({self.began[point.night.night] for trend in self.trends for point in trend.points})
+        times = sorted({self.began[one.night] for trend in self.trends for one in trend.nights})
         # Limits and levels extend so far to both sides of a night; nights started by hand may be close together.
         around = min([_HALF_A_NIGHT, *((later - earlier) / 2 for earlier, later in pairwise(times))])
         for trend, (axes,) in zip(self.trends, rows, strict=True):
@@ -331,9 +320,7 @@ class NightsPlot:
     def _panel(self, axes: "Axes", trend: Trend, around: timedelta) -> None:
         """Draw one job; lines join values that can be compared, and a threshold replaces the usual factor."""
         measured = [
-            (self.began[point.night.night], point.night, point.night.measured)
-            for point in trend.points
-            if point.night.measured and _value(point.night, trend)
+            (self.began[one.night], one, one.measured) for one in trend.nights if one.measured and _value(one, trend)
         ]
         groups = [list(group) for _, group in groupby(measured, key=lambda one: one[2].comparability)]
         objective, figures = trend.objective, [_value(night, trend) for _, night, _ in measured]
@@ -360,13 +347,13 @@ class NightsPlot:
         if figures:
             least, most = min(*figures, *lines, figures[0]), max(*figures, *lines, figures[0])
             axes.set_ylim(least / 2 if logarithmic else 0, most * (2.5 if logarithmic else 1.3))
-        tips = [point.night.tip for point in trend.points if point.night.tip]
+        tips = [one.tip for one in trend.nights if one.tip]
         axes.set_title(clean(trend.job + (f": {tips[-1].rev} of {tips[-1].repository}" if tips else "")))
 
     def _seen(self, trend: Trend) -> Iterator[tuple[str, datetime, float | None]]:
         """The kind of mark of each night, its time, and the value at which it stands."""
         last: float | None = None
-        for night in (point.night for point in trend.points):
+        for night in trend.nights:
             at, value = self.began[night.night], _value(night, trend)
             if night.result is not None and night.result is not TipResult.UNTESTABLE:
                 yield night.result, at, value or None
@@ -381,7 +368,9 @@ class NightsPlot:
     def _levels(self, times: Sequence[datetime], trend: Trend, around: timedelta) -> Iterator[tuple[list[Any], float]]:
         """The medians before and after each change of level, among values that can be compared."""
         found = [
-            (at, one.change) for one in trend.points if one.change and (at := self.began[one.night.night]) in times
+            (at, one.level_change)
+            for one in trend.nights
+            if one.level_change and (at := self.began[one.night]) in times
         ]
         if found:
             edges = [*(at - around for at in (times[0], *(at for at, _ in found))), times[-1] + around]
@@ -394,9 +383,9 @@ class NightsPlot:
 
         A bisection stands at the night that first saw the change, whenever it was answered.
         """
-        answers = {one.run_dir: one for point in trend.points for one in point.night.concluded}
-        for point in trend.points:
-            begun, change, measured = point.night.begun, point.change, point.night.measured
+        answers = {one.run_dir: one for night in trend.nights for one in night.concluded}
+        for night in trend.nights:
+            begun, change, measured = night.begun, night.level_change, night.measured
             bisection = level = ""
             if begun is not None:
                 bisection = "bisection not ended"
@@ -405,7 +394,7 @@ class NightsPlot:
             if change is not None and measured is not None:
                 level = f"{measured.objective.change_text(change.before, change.after)}, p = {change.p:.3f}"
             if bisection or level:
-                at = self.began[point.night.night]
+                at = self.began[night.night]
                 words = ", ".join(filter(None, (f"{at:%Y-%m-%d}", bisection, level)))
                 yield at, words, "-" if bisection else (0, (3, 2))
 

@@ -65,9 +65,9 @@ NIGHTS = tuple(Night(n, f"2026-01-{n % 28 + 1:02d}T01:30:00+00:00", "nightly.tom
 
 def test_what_creeps_is_marked_where_it_began() -> None:
     found = trend(series((4_000, 20), (3_600, 12)))
-    (point,) = (one for one in found.points if one.change)
-    assert point.night.night == 21
-    assert {str(point.night.result) for point in found.points} == {"first", "same"}
+    (point,) = (one for one in found.nights if one.level_change)
+    assert point.night == 21
+    assert {str(one.result) for one in found.nights} == {"first", "same"}
     document = valid("history", text(History.of([found], NIGHTS)))
     (change,) = [one["level_change"] for one in document["jobs"][0]["nights"] if one["level_change"]]
     assert change["to"] / change["from"] < 0.93
@@ -75,7 +75,7 @@ def test_what_creeps_is_marked_where_it_began() -> None:
 
 def test_other_settings_begin_another_series() -> None:
     found = trend(series((4_000, 20), (3_600, 12)), "a" * 20 + "b" * 12)
-    assert not [one for one in found.points if one.change]
+    assert not [one for one in found.nights if one.level_change]
 
 
 def test_lines() -> None:
