@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from bisector.bisect.session import Bisection, GitSide, scope_of
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Crew, Done
@@ -18,8 +20,8 @@ from bisector.git.bisect import Bisect
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.status import from_record
-from bisector.status.view import BisectionView
-from bisector.store.facts import Budget, RunHeader
+from bisector.status.view import BeliefView, BisectionView
+from bisector.store.facts import Budget, Fact, RunHeader
 from bisector.store.rundir import GIT_LOG, RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -27,8 +29,10 @@ from tests.git import histories
 from tests.git.histories import Node
 
 Bench = TypeVar("Bench", bound=fakes.FakeExecutor)
+Recorded = TypeVar("Recorded", bound=Fact)
 DEFAULTS = options.load(directory=Path("/")).settings
 BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
+BOTH = pytest.mark.parametrize("settings", [BY_GIT, DEFAULTS], ids=["git", "bayes"])
 # Of the new side: so far from the old one that no end is read again before the search.
 FAR_IOPS = 40 * fakes.SLOW_IOPS
 
@@ -86,6 +90,23 @@ class Lab:
         """The same, with ends of which no search reads one again before it begins."""
         return self.engine(new_from, **{"fast_iops": FAR_IOPS, **more})
 
+    def search(self, new_from: str, **more: object) -> fakes.FakeExecutor:
+        """The usual bench, after a search on it that has found this commit."""
+        engine = self.engine(new_from, **more)
+        assert self.finds(engine) == new_from
+        return engine
+
+    def finds(self, engine: Executor) -> str:
+        """The answer of a search on this bench."""
+        return self.found(self.bisect(engine))
+
+    def killed(self, engine: Bench) -> Bench:
+        """The bench, after a search on it whose process has died there, as the next one finds it."""
+        with pytest.raises(fakes.Killed):
+            self.bisect(engine)
+        engine.kill_at = engine.kill_at_build = None
+        return engine
+
     def bisect(self, engine: Executor) -> Done:
         """One process's life: from the store's facts to an answer, or to its death."""
         with Repository.open(self.path / "linux") as repository, self._store() as store:
@@ -114,6 +135,10 @@ class Lab:
         with self._store() as store:
             return store.spent_s()
 
+    def facts(self, kind: type[Recorded]) -> tuple[Recorded, ...]:
+        with self._store() as store:
+            return store.facts(kind)
+
     @property
     def notes(self) -> list[str]:
         """The sentences that people were told, on whatever host."""
@@ -138,6 +163,12 @@ class Lab:
     def shown(self, outcome: Done) -> list[str]:
         """The candidates that ``status`` shows of the record."""
         return [self.names[commit.sha] for commit in self.view(outcome).candidates]
+
+    def belief(self, outcome: Done | None = None) -> BeliefView:
+        """What is shown of the posterior."""
+        found = self.view(outcome).belief
+        assert found is not None
+        return found
 
     def view(self, outcome: Done | None = None) -> BisectionView:
         """All that is shown of the record, once it has ended in some way."""

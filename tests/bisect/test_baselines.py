@@ -10,7 +10,7 @@ from bisector.bisect import session
 from bisector.cli import main
 from bisector.config import options
 from bisector.core.errors import InfraError, UserError
-from bisector.core.events import Event, Note, TrialJudged
+from bisector.core.events import Event, TrialJudged
 from bisector.core.objective import Objective
 from bisector.core.subject import Setup
 from bisector.core.verdict import State
@@ -69,10 +69,9 @@ TROUBLE: dict[str, tuple[Mapping[str, object], str, int]] = {
 def test_what_cannot_be_measured_costs_no_answer(
     line: Lab, table: Mapping[str, Mapping[str, object]], said: str, attempts: int
 ) -> None:
-    engine = line.engine("c5", **table)
-    assert line.found(line.bisect(engine)) == "c5"
+    engine = line.search("c5", **table)
     assert engine.attempts["ssd"] == attempts
-    assert any(isinstance(event, Note) and event.text.startswith(said) for event in line.events)
+    assert any(text.startswith(said) for text in line.notes)
     assert recorded(line) == ["hdd"]
 
 
@@ -88,14 +87,11 @@ def test_a_weak_run_is_repeated_and_never_recorded(line: Lab) -> None:
 def test_killed_between_the_disks(line: Lab) -> None:
     """Wished for when the search is over, they are all that is measured; a kill costs the disk it falls on."""
     line.settings = BY_GIT
-    line.bisect(line.engine("c5"))
-    searched = len(line.trials())
+    searched = len(line.search("c5").measured)
     line.settings = WISHING
-    with pytest.raises(fakes.Killed):
-        line.bisect(line.engine("c5", kill_at=searched + 2))
+    line.killed(line.engine("c5", kill_at=searched + 2))
     assert recorded(line) == ["ssd"]
-    resumed = line.engine("c5")
-    assert line.found(line.bisect(resumed)) == "c5"
+    resumed = line.search("c5")
     assert resumed.measured == ["hdd"]
     assert recorded(line) == ["ssd", "hdd"]
 

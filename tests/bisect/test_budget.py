@@ -13,26 +13,25 @@ from bisector.bisect.session import BisectRequest
 from bisector.campaign.instructions import Done
 from bisector.cli import main
 from bisector.commands.measuring import forecast_of
+from bisector.config import Settings
 from bisector.core.errors import InfraError
 from bisector.core.trial import Timings, Trial
-from bisector.core.verdict import State, Strategy
+from bisector.core.verdict import State
 from bisector.store.facts import Budget
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.lab import BY_GIT, DEFAULTS, Clock, Lab, tried
+from tests.bisect.lab import BOTH, BY_GIT, Clock, Lab, lab_of, tried
 from tests.bisect.site import Site
 from tests.docs.json_schema import valid
-from tests.git import histories
 
 TRIAL_S = 400.0  # more than is reckoned with before there is a trial
 # Builds are short, as how long the next one takes is an estimate; between the runs is no time to spare.
 TIMINGS = Timings(build_s=2.0, boot_s=5.0, storage_s=309.0, workload_s=84.0, total_s=TRIAL_S)
-BY = {Strategy.GIT: BY_GIT, Strategy.BAYES: DEFAULTS}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr("bisector.store.log.since_boot_s", made.since_boot_s)
@@ -46,24 +45,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def limited(path: Path, strategy: Strategy = Strategy.BAYES, **more: object) -> Lab:
-    return Lab(path, histories.linear(17), "c0", "c16", **{"settings": BY[strategy], **more})  # type: ignore[arg-type] # Lab's own fields
-
-
-@pytest.fixture
-def line(tmp_path: Path, clock: Clock) -> Lab:
-    return limited(tmp_path, Strategy.GIT)
-
-
 def is_over(outcome: Done) -> bool:
     return outcome.state is State.NARROWED and outcome.out_of_time
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
-def test_a_search_ends_with_its_budget_and_goes_on_with_another(
-    tmp_path: Path, clock: Clock, strategy: Strategy
-) -> None:
-    line = limited(tmp_path, strategy)
+@BOTH
+def test_a_search_ends_with_its_budget_and_goes_on_with_another(line: Lab, settings: Settings) -> None:
+    line.settings = settings
     engine = line.far_engine("c11")
     line.give(5 * TRIAL_S + 90)
     outcome = line.bisect(engine)
@@ -72,7 +60,7 @@ def test_a_search_ends_with_its_budget_and_goes_on_with_another(
     assert (line.spent_s, len(line.trials())) == (5 * TRIAL_S, 5)
     assert line.bisect(engine) == outcome  # without more time it ends where it ended
     line.give(100 * TRIAL_S)
-    assert line.found(line.bisect(engine)) == "c11"
+    assert line.finds(engine) == "c11"
     commits = [sha for sha in engine.measured if sha in line.names]
     assert len(set(commits)) == len(commits)
 
@@ -103,41 +91,28 @@ def test_an_attempt_that_failed_is_not_made_again_when_there_is_no_time(line: La
 
 @pytest.mark.parametrize(("trials", "failing", "attempts"), [(0.5, 0, 0), (1.5, 1, 1)], ids=["no time", "no second"])
 def test_an_answer_is_not_lost_for_the_disks_alone(
-    tmp_path: Path, clock: Clock, trials: float, failing: int, attempts: int
+    line: Lab, tmp_path: Path, trials: float, failing: int, attempts: int
 ) -> None:
     """Without the time for one, and for another attempt at one that failed."""
     disks = replace(BY_GIT, bisect=replace(BY_GIT.bisect, baselines=True))
-    whole, short = limited(tmp_path / "whole", Strategy.GIT), limited(tmp_path / "short", settings=disks)
-    whole.bisect(whole.engine("c11"))
-    short.give(whole.spent_s + trials * TRIAL_S)
-    engine = short.engine("c11", infra={"ssd": failing})
-    assert short.found(short.bisect(engine)) == "c11"
+    line.search("c11")
+    short = lab_of(tmp_path / "short", line.nodes, "c0", "c16", settings=disks)
+    short.give(line.spent_s + trials * TRIAL_S)
+    engine = short.search("c11", infra={"ssd": failing})
     assert (engine.attempts["ssd"], "ssd" in engine.measured, "hdd" in engine.measured) == (attempts, False, False)
-    told = short.notes
-    assert any("would end after the budget: bisector baselines measures it" in text for text in told)
+    assert any("would end after the budget: bisector baselines measures it" in text for text in short.notes)
 
 
 def test_what_is_lost_with_a_process_is_not_spent(line: Lab) -> None:
     """A budget is for what was done; it is the same budget in the next process."""
-    engine = line.engine("c11")
     line.give(4 * TRIAL_S + 90)
-    engine.kill_at = 4
-    with pytest.raises(fakes.Killed):
-        line.bisect(engine)
+    engine = line.killed(line.engine("c11", kill_at=4))
     assert line.spent_s == 3 * TRIAL_S
-    engine.kill_at = None
     assert is_over(line.bisect(engine))
     assert len(line.trials()) == 4
 
 
 # A person's run
-
-
-@pytest.fixture
-def site(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("bisector.doctor.checks.check", lambda *_: None)
-    return Site(tmp_path)
 
 
 def test_a_person_is_told_what_is_known_and_how_to_go_on(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

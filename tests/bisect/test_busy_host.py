@@ -1,5 +1,6 @@
-"""A host that was busy for a while costs time, never an answer."""
+"""A host that was busy for a while costs time, never an answer; one that changes is judged by lines of its own."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -7,20 +8,19 @@ import pytest
 from bisector.cli import main
 from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
+from bisector.core.trial import Era, Trial
 from bisector.core.verdict import State, Verdict
+from bisector.report.reporting import hosts_of
 from bisector.status import from_record
 from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.lab import BY_GIT, DEFAULTS, Lab, lab_of
+from tests.bisect.lab import BOTH, BY_GIT, DEFAULTS, Lab, lab_of
+from tests.examples import ERA, STARTED_AT, UPGRADED
 from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 
 REPEATS = DEFAULTS.bisect.max_repeats
-
-
-@pytest.fixture
-def by_bayes(tmp_path: Path) -> Lab:
-    return lab_of(tmp_path, histories.linear(17), "c0", "c16")
 
 
 @pytest.mark.parametrize("end", ["c0", "c16"])
@@ -29,7 +29,7 @@ def test_an_end_that_was_kept_from_being_measured_is_measured_anew(line: Lab, en
     with pytest.raises(InfraError, match=f"end {line.shas[end][:12]} could not be measured: no sound measurement in 4"):
         line.bisect(busy)
     assert busy.measured.count(line.shas[end]) == 1 + REPEATS
-    assert line.found(line.bisect(line.engine("c7"))) == "c7"
+    line.search("c7")
 
 
 def test_an_end_with_a_fault_of_its_own_is_still_no_end(line: Lab) -> None:
@@ -43,7 +43,7 @@ def kept_from(lab: Lab, name: str) -> fakes.FakeExecutor:
     return lab.engine("c7", busy={name: 99}, changed_fault=fakes.PANIC)
 
 
-@pytest.mark.parametrize("settings", [BY_GIT, DEFAULTS], ids=["git", "bayes"])
+@BOTH
 def test_what_was_given_up_is_tried_again_by_each_next_process(line: Lab, settings: Settings) -> None:
     """The culprit itself was never measured soundly; in a quiet night it is."""
     line.settings = settings
@@ -53,6 +53,7 @@ def test_what_was_given_up_is_tried_again_by_each_next_process(line: Lab, settin
         assert outcome.state is State.NARROWED
         assert [commit.sha for commit in outcome.skipped] == [line.shas["c7"]]
         assert busy.measured.count(line.shas["c7"]) == 1 + REPEATS
+        assert settings is DEFAULTS or f"git bisect skip {line.shas['c7']}" in line.log
     resumed = line.engine("c7")
     outcome = line.bisect(resumed)
     assert outcome.candidates[0].sha == line.shas["c7"]
@@ -97,8 +98,7 @@ def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
 
 def test_a_trial_at_another_speed_of_the_cores_is_made_again(by_bayes: Lab) -> None:
     line = by_bayes
-    slow = line.engine("c7", mib_s=lambda n: 210.0 if n in (2, 4) else 400.0)
-    assert line.found(line.bisect(slow)) == "c7"
+    line.search("c7", mib_s=lambda n: 210.0 if n in (2, 4) else 400.0)
     weak = [one for one in line.view().trials if one.verdict is Verdict.WEAK]
     assert [one.n for one in weak] == [2, 4]
     assert {"52% of the speed they had when the ends were read" in one.why for one in weak} == {True}
@@ -113,7 +113,7 @@ def test_once_the_cores_have_another_speed_for_good_the_ends_are_read_again(
     slow = line.engine(
         "c7", mib_s=lambda n: 400.0 if n < changes_at else 200.0, factor=lambda n: 1.0 if n < changes_at else 0.4
     )
-    assert line.found(line.bisect(slow)) == "c7"
+    assert line.finds(slow) == "c7"
     assert slow.measured.count(line.shas["c0"]) >= 2
     assert slow.measured.count(line.shas["c16"]) >= (2 if changes_at > 2 else 1)
 
@@ -122,3 +122,75 @@ def test_a_host_whose_speed_changes_each_time_gives_no_verdict(line: Lab) -> Non
     restless = line.engine("c7", mib_s=lambda n: 400.0 * 1.3 ** (n % 5))
     with pytest.raises(InfraError, match="the host's cores ran at"):
         line.bisect(restless)
+
+
+CULPRIT = "c11"
+
+
+@dataclass
+class Upgraded(fakes.FakeExecutor):
+    """A bench whose QEMU is another one from trial ``since`` on, under which everything is eight times as slow."""
+
+    since: int = 0
+    slow: float = 1 / 8
+    before: Era | None = ERA
+
+    def measure(self, request: TrialRequest) -> Trial:
+        changed = request.n >= self.since
+        fast, slow = self.fast_iops, self.slow_iops
+        if changed:
+            self.fast_iops, self.slow_iops = fast * self.slow, slow * self.slow
+        made = super().measure(request)
+        self.fast_iops, self.slow_iops = fast, slow
+        return replace(made, era=UPGRADED if changed else self.before)
+
+
+def lab(path: Path, settings: Settings) -> Lab:
+    return lab_of(path, histories.linear(17), "c0", "c16", settings=settings)
+
+
+def bench(at: Lab, since: int, **more: object) -> Upgraded:
+    return at.bench(Upgraded, CULPRIT, since=since, fast_iops=8_000.0, **more)
+
+
+@pytest.mark.parametrize(("settings", "since"), [(BY_GIT, 2), (BY_GIT, 5), (DEFAULTS, 3), (DEFAULTS, 6)])
+def test_the_ends_are_measured_again_and_the_answer_is_right(tmp_path: Path, settings: Settings, since: int) -> None:
+    at = lab(tmp_path, settings)
+    assert at.finds(bench(at, since)) == CULPRIT
+    told = [text for text in at.notes if "changed" in text]
+    assert told == [
+        f"the host changed since trial {since - 1}: QEMU 7.2.22 → 7.2.23; both ends are measured again here"
+    ]
+    own = [(trial.era, at.names.get(trial.commit.sha)) for trial in at.trials()]
+    assert {name for era, name in own[since - 1 : since + 2] if era == UPGRADED} >= {"c0", "c16"}
+    view = at.view()
+    lines = [(one.era, one.threshold) for one in view.host_thresholds]
+    if since > 2:
+        assert [era for era, _ in lines] == [ERA.digest, UPGRADED.digest]
+        assert lines[0][1] == pytest.approx(8 * lines[1][1])
+    (host,) = hosts_of(at.path, at.trials())
+    changed = f"{UPGRADED.digest}, since {STARTED_AT}: QEMU 7.2.22 → 7.2.23"
+    assert dict(host.facts)["era"] == f"{ERA.digest}, since {STARTED_AT}; {changed}"
+    first = view.trials[since - 1]
+    assert first.verdict in (Verdict.OLD, Verdict.NEW)
+    assert (first.verdict is Verdict.NEW) is (int(at.names[first.trial.commit.sha][1:]) >= int(CULPRIT[1:]))
+
+
+def test_what_an_older_version_measured_is_of_an_era_that_is_not_known(tmp_path: Path) -> None:
+    at = lab(tmp_path, BY_GIT)
+    at.killed(bench(at, 99, before=None, kill_at=5))
+    assert at.finds(bench(at, 0)) == CULPRIT
+    told = [text for text in at.notes if "changed" in text]
+    assert told == [
+        "the host changed since trial 4: what figures depended on before is not on record; both ends are measured again"
+        " here"
+    ]
+
+
+def test_a_host_that_was_changed_back_has_its_line_already(tmp_path: Path) -> None:
+    at = lab(tmp_path, BY_GIT)
+    at.killed(bench(at, 4, kill_at=7))
+    seen = len(at.trials())
+    assert at.finds(bench(at, 99)) == CULPRIT
+    assert not {"c0", "c16"} & {at.names.get(trial.commit.sha) for trial in at.trials()[seen:]}
+    assert sum("changed" in text for text in at.notes) == 1

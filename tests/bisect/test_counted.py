@@ -55,7 +55,7 @@ def lab(path: Path) -> Lab:
 @pytest.mark.parametrize(("effect", "spread"), [(1.001, 0.00003), (1.03, 0.003)])
 def test_a_small_change_is_found(tmp_path: Path, effect: float, spread: float) -> None:
     at = lab(tmp_path)
-    assert at.found(at.bisect(at.bench(Bench, CULPRIT, effect=effect, spread=spread))) == CULPRIT
+    assert at.finds(at.bench(Bench, CULPRIT, effect=effect, spread=spread)) == CULPRIT
     assert len(at.trials()) <= 16
     assert sum("the same to the last bit" in text for text in at.notes) == 1
 
@@ -77,7 +77,7 @@ def test_far_ends_are_shown_to_be_exact_when_an_answer_is_near(tmp_path: Path, g
     at = lab(tmp_path)
     at.crew = Crew(guests=guests)
     engine = at.bench(Bench, CULPRIT, effect=8.0, spread=0.02, is_exact=is_exact)
-    assert at.found(at.bisect(Guests(engine, guests, random.Random(1)))) == CULPRIT
+    assert at.finds(Guests(engine, guests, random.Random(1))) == CULPRIT
     of = [at.names.get(trial.commit.sha) for trial in at.trials()]
     assert of.count("c0") == 2
     assert [place for place, name in enumerate(of) if name == "c0"][1] >= 5
@@ -97,13 +97,13 @@ def test_without_the_time_to_show_that_it_is_exact_there_is_no_answer(
     assert (outcome.state, outcome.out_of_time) == (State.NARROWED, True)
     assert outcome.message.startswith("one of 1 commit")
     trials = len(line.trials())
-    assert line.found(line.bisect(engine)) == CULPRIT
+    assert line.finds(engine) == CULPRIT
     assert [line.names.get(trial.commit.sha) for trial in line.trials()[trials:]] == ["c0"]
 
 
 def test_trials_that_cannot_be_compared_are_not_repeated_for_ever(tmp_path: Path) -> None:
     at = lab(tmp_path)
-    assert at.found(at.bisect(at.far_engine(CULPRIT))) == CULPRIT  # whose trials do not say that they were counted
+    assert at.finds(at.far_engine(CULPRIT)) == CULPRIT  # whose trials do not say that they were counted
     assert [at.names.get(trial.commit.sha) for trial in at.trials()].count("c0") == 3
 
 
@@ -118,7 +118,7 @@ def test_several_guests_at_a_time_come_to_the_same(tmp_path: Path, seed: int, ef
     at = lab(tmp_path)
     at.crew = Crew(guests=2)
     guests = Guests(at.bench(Bench, CULPRIT, effect=effect, spread=0.00003), 2, random.Random(seed))
-    assert at.found(at.bisect(guests)) == CULPRIT
+    assert at.finds(guests) == CULPRIT
     assert guests.most == 2
     places = {event.host for event in at.events if isinstance(event, OnHost) and isinstance(event.event, Planned)}
     assert places == {"guest 1", "guest 2"}
@@ -135,4 +135,4 @@ def test_a_process_that_is_killed_goes_on_with_all_its_guests(tmp_path: Path) ->
     for kill_at in (2, 7):
         with pytest.raises(fakes.Killed):
             at.bisect(Guests(at.bench(Bench, CULPRIT, kill_at=kill_at), 2, random.Random(1)))
-    assert at.found(at.bisect(Guests(at.bench(Bench, CULPRIT), 2, random.Random(1)))) == CULPRIT
+    assert at.finds(Guests(at.bench(Bench, CULPRIT), 2, random.Random(1))) == CULPRIT

@@ -12,7 +12,7 @@ from bisector.core.events import Note, Planned, TrialJudged
 from bisector.core.objective import MetricAbsent
 from bisector.core.verdict import Direction
 from tests import fakes
-from tests.bisect.lab import BY_GIT, DEFAULTS, Lab
+from tests.bisect.lab import BOTH, BY_GIT, DEFAULTS, Lab
 
 
 def test_swapped_ends_are_seen(line: Lab) -> None:
@@ -53,11 +53,6 @@ def test_which_direction_the_change_is_in_is_seen_and_said(line: Lab) -> None:
     assert words[:3] == ["measured", "bad", "good"]
 
 
-def test_end_that_does_not_build_is_refused(line: Lab) -> None:
-    with pytest.raises(EndsDoNotReproduce, match=r"cannot be judged.*expected ';'"):
-        line.bisect(line.engine("c7", faults={"c0": fakes.BUILD_ERROR}))
-
-
 def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
     line.settings = replace(BY_GIT, bisect=replace(BY_GIT.bisect, threshold="5000"))
     with pytest.raises(EndsDoNotReproduce, match="both ends are on one side"):
@@ -67,15 +62,13 @@ def test_given_threshold_needs_both_ends_on_their_sides(line: Lab) -> None:
 def calibrating(lab: Lab, times: int, *, killed_at: int, **table: Mapping[str, object]) -> None:
     """The ends are to be measured so often, and the process dies at a trial on the way."""
     lab.settings = replace(lab.settings, bisect=replace(lab.settings.bisect, calibrate=times))
-    engine = lab.engine("c7", **table, kill_at=killed_at)
-    with pytest.raises(fakes.Killed):
-        lab.bisect(engine)
+    lab.killed(lab.engine("c7", **table, kill_at=killed_at))
 
 
 def test_ends_are_measured_in_turn_as_often_as_asked_for(line: Lab) -> None:
     ends = line.shas["c0"], line.shas["c16"]
     calibrating(line, 3, killed_at=5, busy={"c16": 1})
-    assert line.found(line.bisect(line.engine("c7"))) == "c7"
+    line.search("c7")
     measured = [trial.commit.sha for trial in line.trials()]
     assert measured[:7] == [ends[0], ends[1], ends[1], *ends, *ends]  # the second one was on a busy host
     assert not set(ends) & set(measured[7:])
@@ -83,18 +76,15 @@ def test_ends_are_measured_in_turn_as_often_as_asked_for(line: Lab) -> None:
 
 def test_an_end_that_cannot_be_measured_again_stops_nothing(line: Lab) -> None:
     calibrating(line, 2, killed_at=3)
-    assert line.found(line.bisect(line.engine("c7", busy={"c0": 99}))) == "c7"
+    line.search("c7", busy={"c0": 99})
     tried = [trial.commit.sha for trial in line.trials()].count(line.shas["c0"])
     assert tried == 1 + 1 + DEFAULTS.bisect.max_repeats
 
 
-BOTH_WAYS = pytest.mark.parametrize("by", [BY_GIT, DEFAULTS], ids=["git", "bayes"])
-
-
-@BOTH_WAYS
-def test_a_history_without_any_change_is_not_searched_for_one_pair_that_differs(line: Lab, by: Settings) -> None:
+@BOTH
+def test_a_history_without_any_change_is_not_searched_for_one_pair_that_differs(line: Lab, settings: Settings) -> None:
     """Of one kernel 197 and 207 were read, of which neither is better."""
-    line.settings = by
+    line.settings = settings
     engine = line.engine("c7", slow_iops=200.0, fast_iops=200.0)
     engine.factor = lambda n: (0.985, 1.035, 1.01, 0.99, 1.02, 0.98, 0.995, 1.005)[(n - 1) % 8]
     for _ in range(2):  # the next process comes to the same at once
@@ -108,22 +98,22 @@ def test_a_history_without_any_change_is_not_searched_for_one_pair_that_differs(
     assert len(set(first)) == 2
 
 
-@BOTH_WAYS
-def test_ends_that_noise_hides_are_given_up_before_all_pairs_are_read(line: Lab, by: Settings) -> None:
-    line.settings = by
+@BOTH
+def test_ends_that_noise_hides_are_given_up_before_all_pairs_are_read(line: Lab, settings: Settings) -> None:
+    line.settings = settings
     engine = line.engine("c7", slow_iops=200.0, fast_iops=200.0)
     engine.factor = lambda n: 1 + 0.2 * ((n * 7 + n // 3) % 5 - 2) / 2
     with pytest.raises(EndsAreTheSame, match=r"too noisy to tell on this host: .* pairs tell a change of 5%"):
         line.bisect(engine)
-    assert len(engine.measured) < 2 * by.bisect.most_pairs
+    assert len(engine.measured) < 2 * settings.bisect.most_pairs
 
 
-@BOTH_WAYS
-def test_ends_that_lie_close_are_read_until_they_are_told_apart(line: Lab, by: Settings) -> None:
-    line.settings = by
+@BOTH
+def test_ends_that_lie_close_are_read_until_they_are_told_apart(line: Lab, settings: Settings) -> None:
+    line.settings = settings
     engine = line.engine("c7", busy={"c16": 1}, slow_iops=200.0, fast_iops=240.0)
     engine.factor = lambda n: 1.0 + 0.001 * (n % 2)
-    assert line.found(line.bisect(engine)) == "c7"
+    assert line.finds(engine) == "c7"
     ends = [line.shas["c0"], line.shas["c16"]]
     assert engine.measured[:3] == [*ends, ends[1]]
     assert set(engine.measured[3:5]) == set(ends)
@@ -133,10 +123,8 @@ def test_ends_that_lie_close_are_read_until_they_are_told_apart(line: Lab, by: S
 
 def test_an_end_that_cannot_be_read_again_gives_no_direction(line: Lab) -> None:
     line.settings = BY_GIT
-    engine = line.engine("c7", slow_iops=200.0, fast_iops=240.0, kill_at=3)
-    with pytest.raises(fakes.Killed):
-        line.bisect(engine)
+    line.killed(line.engine("c7", slow_iops=200.0, fast_iops=240.0, kill_at=3))
     busy = line.engine("c7", busy={"c0": 99}, slow_iops=200.0, fast_iops=240.0)
     with pytest.raises(InfraError, match=r"end .* could not be measured again: no sound measurement in 4"):
         line.bisect(busy)
-    assert line.found(line.bisect(replace(busy, busy={}))) == "c7"
+    assert line.finds(replace(busy, busy={})) == "c7"

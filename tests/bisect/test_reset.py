@@ -11,12 +11,6 @@ from tests.bisect.site import Site, interrupted_at
 from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
 
 
-def test_reset_lets_go(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupted_at(monkeypatch, site, "c5")
-    assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
-    assert site.held() == []
-
-
 def test_reset_of_a_run_whose_repository_is_gone_removes_the_rest(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -32,13 +26,16 @@ def test_reset_of_a_run_whose_repository_is_gone_removes_the_rest(
     assert not (site.home / "run").exists()
 
 
-def test_reset_takes_a_link_away_and_not_what_it_leads_to(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reset_lets_go_and_takes_a_link_away_and_not_what_it_leads_to(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     interrupted_at(monkeypatch, site, "c5")
     elsewhere = site.home / "fast disk"
     elsewhere.mkdir()
     (elsewhere / "vmlinux").touch()
     (site.home / "run/build").symlink_to(elsewhere)
     assert main(["reset", "--run-dir", str(site.home / "run")]) == 0
+    assert site.held() == []
     assert not (site.home / "run/build").is_symlink()
     assert (elsewhere / "vmlinux").exists()
 

@@ -36,8 +36,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lab, Done]:
 def test_a_small_change_is_found_and_its_effect_is_said(whole: tuple[Lab, Done]) -> None:
     (at, outcome), effect = whole, 0.1
     assert at.found(outcome) == "c7"
-    belief = at.view(outcome).belief
-    assert belief is not None
+    belief = at.belief(outcome)
     assert belief.effect is not None
     assert belief.effect.without == f"its parent {at.shas['c6'][:12]}"
     low, high = belief.effect.factor.interval or (0.0, 0.0)
@@ -52,10 +51,9 @@ def test_a_process_that_is_killed_between_two_readings_of_a_pair_goes_on(
     tmp_path: Path, whole: tuple[Lab, Done]
 ) -> None:
     at, trials = lab(tmp_path), len(whole[0].trials())
-    with pytest.raises(fakes.Killed):
-        at.bisect(replace(engine(at, 0.1, 0.03), kill_at=trials - 1))
+    at.killed(replace(engine(at, 0.1, 0.03), kill_at=trials - 1))
     assert len(at.trials()) == trials - 2
-    assert at.found(at.bisect(engine(at, 0.1, 0.03))) == "c7"
+    assert at.finds(engine(at, 0.1, 0.03)) == "c7"
     assert len(at.trials()) == trials
 
 
@@ -63,8 +61,7 @@ def test_where_the_commit_before_is_the_old_end_that_is_read_in_turn(tmp_path: P
     at = lab(tmp_path)
     outcome = at.bisect(engine(at, 0.1, 0.03, "c1"))
     assert at.found(outcome) == "c1"
-    belief = at.view(outcome).belief
-    assert belief is not None
+    belief = at.belief(outcome)
     assert belief.effect is not None
     assert belief.effect.without == f"its parent {at.shas['c0'][:12]}"
 
@@ -102,8 +99,6 @@ def test_where_the_ends_differed_by_the_day_alone_nothing_in_the_range_did_it(
     outcome = at.bisect(made)
     assert (outcome.state, outcome.candidates) == (State.NARROWED, ())
     assert outcome.message.startswith("nothing in this range changed read.iops of the worst job: the new end's was 1.")
-    view = at.view(outcome)
-    assert view.belief is not None
-    assert view.belief.no_change
-    assert view.candidates == ()
+    assert at.belief(outcome).no_change
+    assert at.view().candidates == ()
     assert len(at.trials()) <= 60
