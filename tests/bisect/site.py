@@ -10,7 +10,7 @@ import pytest
 from bisector.bisect import session
 from bisector.bisect.session import BisectRequest
 from bisector.campaign.equipment import Equipment
-from bisector.config import Settings, options
+from bisector.config import Settings
 from bisector.core.errors import Interrupted
 from bisector.core.events import Event, Listener
 from bisector.core.trial import Trial
@@ -21,9 +21,9 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
+from tests.bisect.lab import DEFAULTS
 from tests.git import histories
 
-DEFAULTS = options.load(directory=Path("/")).settings
 RUNS = "refs/by-bisector/runs"
 
 

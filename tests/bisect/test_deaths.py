@@ -27,11 +27,10 @@ from bisector.git.repository import Repository
 from bisector.store.facts import BuildTry, Compilers, Ended, Fact, InfraFault, NumberedTrial, RunHeader, Submitted
 from bisector.store.store import Store
 from tests import fakes
-from tests.bisect.lab import FAR_IOPS
+from tests.bisect.lab import DEFAULTS, FAR_IOPS
 from tests.git import histories
 from tests.mortal import Mortal, moments
 
-DEFAULTS = options.load(directory=Path("/")).settings
 NODES = [
     replace(node, files={"drivers/md/dm.c": node.name} if node.name in ("c6", "c8") else {})
     for node in histories.linear(12)

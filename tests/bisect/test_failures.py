@@ -23,17 +23,9 @@ from tests.git import histories
 from tests.recorded_run import RecordedRun
 
 INNER = [f"c{number}" for number in range(1, 16)]
-
-
 NO_ROOT = Fault(Stage.BOOT, FaultKind.PANIC, "VFS: Unable to mount root fs")
-
-
 NO_HEADER = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "fatal error: gelf.h: No such file or directory")
-
-
 NO_SPACE = Fault(Stage.WORKLOAD, FaultKind.IO_ERROR, "fio: job partial: EIO")
-
-
 NOT_READ = AttemptFailed("the network went away", "", Stage.BOOT, "box")
 
 

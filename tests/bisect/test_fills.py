@@ -261,11 +261,7 @@ def test_a_cache_that_does_not_settle_and_a_run_that_is_like_the_whole_one_are_n
 
 
 WHOLE_S, SHORT_S = 70.0, 25.0
-
-
 LONG_CULPRIT = "c11"
-
-
 LONG_ENDS = ("c0", "c32")
 
 

@@ -18,14 +18,13 @@ from bisector.git.ranges import Range
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.git.trees import Trees
-from bisector.host import process
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
 from bisector.kernel.cache import KernelCache
 from bisector.trial.runner import Bench, TrialRequest, run_trial
 from bisector.vm.machine import VirtualMachines
 from tests import examples
-from tests.git.histories import Node, build
+from tests.git.histories import Node, build, git
 from tests.kernel.fake_tree import FRAGMENT, TREE
 
 WISHES = options.load(directory=Path("/")).settings
@@ -112,22 +111,18 @@ def test_the_claim_is_true_of_what_is_built_all_the_same(world: World) -> None:
     assert contents["read"] != contents["base"]
 
 
-def test_the_kernel_found_says_whose_it_is(world: World) -> None:
-    base = world.build("base")
-    found = world.alike("arm")
-    assert found is not None
-    assert (found.key, found.tree) == (base.key, world.commits["base"].tree)
-    assert found.content_sha256 == base.content_sha256
-
-
 def test_going_back_is_as_good_as_going_on(world: World) -> None:
     world.build("arm")
     assert world.alike("base") is not None
     assert world.alike("read") is None
 
 
-def test_another_configuration_has_other_kernels(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.build("base")
+def test_the_kernel_found_says_whose_it_is_and_another_configuration_has_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, found = world.build("base"), world.alike("arm")
+    assert found is not None
+    assert (found.key, found.tree, found.content_sha256) == (base.key, base.tree, base.content_sha256)
     monkeypatch.setattr("tests.bisect.test_git_side.FRAGMENT", FRAGMENT + "CONFIG_SMP=y\n")
     assert world.alike("docs") is None
 
@@ -190,17 +185,9 @@ def test_commits_of_the_range_whose_kernels_are_kept_are_known(world: World) -> 
 def test_what_a_merge_brings_in_is_the_merges_where_only_first_parents_count(world: World) -> None:
     """A merge with the kernel of its second parent, seen with and without ``--first-parent``."""
     base, read = (world.commits[name] for name in ("base", "read"))
-    git: list[str | Path] = [
-        "git",
-        "-C",
-        world.repository.top,
-        "-c",
-        "user.name=Test",
-        "-c",
-        "user.email=test@example.org",
-    ]
-    argv = [*git, "commit-tree", "-m", "merge", "-p", base.sha, "-p", read.sha, read.tree]
-    (merge,) = world.repository.commits([process.run(argv, deadline_s=30).stdout.strip()])
+    words = ("-c", "user.name=Test", "-c", "user.email=test@example.org", "commit-tree", "-m", "merge")
+    sha = git(world.repository.top, *words, "-p", base.sha, "-p", read.sha, read.tree)
+    (merge,) = world.repository.commits([sha])
     kernel = world.build("read")
     trees, builder = world.equality.trees, world.equality.builder
     assert KernelEquality(trees, builder).parent_with_same_kernel(merge, kernel) == read

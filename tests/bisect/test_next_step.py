@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bisector.bisect import session
-from bisector.bisect.session import next_step
+from bisector.bisect.session import BisectRequest, next_step
 from bisector.bisect.state import Aim
 from bisector.campaign.equipment import Equipment
 from bisector.campaign.instructions import Done
@@ -29,12 +29,12 @@ from bisector.store.facts import Compilers, RunHeader
 from bisector.store.rundir import Index, IndexEntry, RunDirectory, collect, trial_directory
 from bisector.store.store import Store
 from tests import fakes
+from tests.bisect.lab import DEFAULTS
 from tests.docs.json_schema import valid
 from tests.examples import EARLY, baseline, cell
 from tests.git.histories import Node, build, chain, linear
 from tests.report.examples import footer_text
 
-DEFAULTS = options.load(directory=Path("/")).settings
 AT_20000 = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, threshold="20000"))
 
 # The kernels of the recorded bisect as far as they tell anything; x1 to x3 were not measured then.
@@ -110,17 +110,21 @@ class Site:
         names = {sha: name for name, sha in self.shas.items()}
         self.measured += [names[sha] for sha in engine.measured if sha in names]  # not the ends without a commit
 
-    def go_on(self, run: RunDirectory) -> tuple[Done, RunDirectory, BisectionView]:
+    def asked(self, run: RunDirectory) -> BisectRequest:
         with Store.open(run.database, readonly=True) as store:
-            asked = next_step(run, store)
-        with session.begun(asked, self.home / "second", lambda _: None) as (new, new_store):
+            return next_step(run, store)
+
+    def view(self, run: RunDirectory) -> BisectionView:
+        with Store.open(run.database, readonly=True) as store:
+            return from_record.view(run, store)
+
+    def go_on(self, run: RunDirectory) -> tuple[Done, RunDirectory, BisectionView]:
+        with session.begun(self.asked(run), self.home / "second", lambda _: None) as (new, new_store):
             outcome = session.go_on(new, new_store, lambda event: None, self.equip)
             return outcome, new, from_record.view(new, new_store)
 
     def range(self, run: RunDirectory) -> tuple[str, str]:
-        names = {sha: name for name, sha in self.shas.items()}
-        with Store.open(run.database, readonly=True) as store:
-            asked = next_step(run, store)
+        names, asked = {sha: name for name, sha in self.shas.items()}, self.asked(run)
         return names[asked.old], names[asked.new]
 
 
@@ -220,17 +224,15 @@ def test_an_end_without_a_commit_stays_with_its_run(site: Site) -> None:
     made = fakes.trial(Commit("e" * 40, "f" * 40, 'Revert "x2"', "2017-05-14T21:54:33-04:00"), 6_500.0)
     with Store.open(run.database) as store:
         store.add_trials([replace(made, cell=cell(made.commit, Kind.REVERTED, site.shas["x2"]))])
-    with Store.open(run.database, readonly=True) as store:
-        asked = next_step(run, store)
-    assert asked.inherited is not None
-    assert len(asked.inherited.trials) == len(READINGS)
+    inherited = site.asked(run).inherited
+    assert inherited is not None
+    assert len(inherited.trials) == len(READINGS)
     assert site.range(run) == ("78c45607b909", "4d44ec5ab751")
 
 
 def test_the_end_of_a_run_says_that_there_is_another_step(site: Site) -> None:
     run = site.first_run()
-    with Store.open(run.database, readonly=True) as store:
-        view = from_record.view(run, store)
+    view = site.view(run)
     document = valid("status", json_text(view))
     assert document["levels"] == [
         {"low": 689.0, "high": 738.0, "trials": 4},
@@ -264,8 +266,7 @@ def test_what_is_taken_over_was_not_read_before_too(site: Site, monkeypatch: pyt
 def test_two_levels_have_no_next_step(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.readings = without("4d44ec5ab751")
     run = site.first_run()
-    with Store.open(run.database, readonly=True) as store:
-        view = from_record.view(run, store)
+    view = site.view(run)
     assert not view.next_step_command
     assert view.message == "found it"
     assert main(["next-step", "--run-dir", str(run.path)]) == 2
@@ -291,7 +292,7 @@ def test_a_file_that_is_gone_is_said_and_nothing_is_begun(site: Site) -> None:
 def test_ends_that_were_calibrated_are_not_measured_again(site: Site) -> None:
     """What ``plan --calibrate`` does, and ``resume`` after it."""
     settings = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, calibrate=2))
-    asked = session.BisectRequest(site.home / "linux", site.shas["x1"], site.shas["x3"], settings)
+    asked = BisectRequest(site.home / "linux", site.shas["x1"], site.shas["x3"], settings)
     with session.begun(asked, site.home / "calibrated", lambda _: None) as (run, store):
         outcome = session.go_on(run, store, lambda event: None, site.equip, Aim.ENDS)
         assert outcome.state is State.STOPPED

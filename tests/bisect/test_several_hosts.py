@@ -23,11 +23,7 @@ from tests.bisect.lab import DEFAULTS, Lab, lab_of
 from tests.git import histories
 
 COUNT = 17
-
-
 CULPRIT = "c11"
-
-
 ENDS = {"c0", f"c{COUNT - 1}"}
 
 
@@ -171,11 +167,7 @@ def test_a_host_that_comes_during_the_pause_of_another_one_is_used(by_bayes: Lab
 
 
 LAST = f"c{COUNT - 1}"
-
-
 NO_BUILD = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "dm-cache.c:7: error: expected ';'")
-
-
 BROKEN = AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "builder")
 
 

@@ -24,44 +24,26 @@ from bisector.campaign.instructions import (
     Transient,
     Wait,
 )
-from bisector.config import options
 from bisector.core.errors import InfraError
 from bisector.core.events import BuildEnded, BuildStarted, OnHost, TrialJudged
 from bisector.core.subject import Commit, RebuildCheck, Relevance
 from bisector.core.trial import AttemptCancelled, AttemptFailed, Fault, FaultKind, Stage, Trial
-from bisector.core.verdict import SideWords, State, Strategy, Verdict
+from bisector.core.verdict import SideWords, State, Verdict
 from bisector.executor.base import BuildRequest, Failed, Finished
 from bisector.git.bisect import CommitToTry, Contradiction, FirstNewCommit
 from bisector.git.ranges import Range
 from bisector.store.facts import BuildTry, Ended, Ending, KernelCheck, NumberedTrial, Work
 from bisector.trial.runner import TrialRequest
 from tests import fakes
+from tests.bisect.lab import BY_GIT
 from tests.examples import cell, commit
 
-DEFAULTS = options.load(directory=Path("/")).settings
-
-
-BY_GIT = replace(DEFAULTS, bisect=replace(DEFAULTS.bisect, strategy=Strategy.GIT))
-
-
 OLD, NEW, INNER = commit(0), commit(9), commit(5)
-
-
 HOST = "box"
-
-
 TERMS = SideWords("broken", "fixed")
-
-
 SCOPE = Scope(Range(OLD, NEW), BY_GIT, Path("/run"))
-
-
 ENDS = (fakes.trial(OLD), fakes.trial(NEW, fakes.FAST_IOPS))
-
-
 TRANSIENT = Transient(idle=(HOST,), answers={Installed(): (fakes.GCC,)})
-
-
 OTHER_KERNEL = "e" * 64
 
 
@@ -168,17 +150,9 @@ def test_what_is_told_of_a_kernel_that_was_built_once_more(
 
 
 NO_BUILD = Fault(Stage.BUILD, FaultKind.BUILD_ERROR, "dm-cache.c:7: error: expected ';'")
-
-
 BROKEN = AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "builder")
-
-
 CREW = Crew(2, frozenset({"builder"}))
-
-
 WITH_BUILDER = replace(SCOPE, crew=CREW)
-
-
 UNBUILT = Transient(answers={Installed(): (fakes.GCC,), KeptKernels((fakes.GCC,)): frozenset()})
 
 

@@ -26,11 +26,7 @@ from tests.examples import BUSY, EARLY
 from tests.workload.test_job_file import GOOD
 
 SLOW = Commit("5" * 40, "5" * 40, "slow", "2026-01-01T00:00:00+00:00")
-
-
 FAST = Commit("f" * 40, "f" * 40, "fast", "2026-01-02T00:00:00+00:00")
-
-
 OTHER = replace(FAST, sha="8" * 40)
 
 
