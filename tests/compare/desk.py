@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -16,12 +17,14 @@ from bisector.core.events import Event
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks
-from bisector.store.facts import Extent, Plan
+from bisector.store.facts import Extent, Fact, Plan
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
 from tests.compare import planted
 from tests.git import histories
+
+Recorded = TypeVar("Recorded", bound=Fact)
 
 
 def settings(stack: str = "lvmcache", **more: str | list[str]) -> Settings:
@@ -68,6 +71,10 @@ class Desk:
         with Store.open(self.place / "run" / "record.sqlite", readonly=True) as store:
             assert store.plan is not None
             return Blocks.of(store.plan, store)
+
+    def facts(self, kind: type[Recorded]) -> tuple[Recorded, ...]:
+        with Store.open(self.place / "run" / "record.sqlite", readonly=True) as store:
+            return store.facts(kind)
 
     def state(self) -> tuple[State, str]:
         """How the run stands by its record, and what is said of that."""

@@ -1,26 +1,110 @@
-"""Arms that are no commit alone: a patch, a parameter or a fragment on top of one, and images."""
+"""What is compared, on which setups: commits, a patch, a parameter or a fragment on top of one, and images."""
 
 import hashlib
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bisector.campaign.instructions import Done
+from bisector.compare.plan import united, warnings
 from bisector.core import resources
 from bisector.core.errors import UserError
 from bisector.core.events import Note
 from bisector.core.subject import Kind
-from bisector.core.trial import AttemptFailed, Trial, TrialRefused
+from bisector.core.trial import AttemptFailed, TrialRefused
 from bisector.core.verdict import State
 from bisector.executor.base import BuildRequest
 from bisector.status.blocks import BlockState, result_of
 from bisector.store.facts import Absent, BuildTry
-from bisector.store.store import Store
-from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.compare.desk import Desk
+from tests.compare.desk import Desk, changed, without_md
+from tests.git import histories
 from tests.kernel.test_image import bzimage
+
+
+def test_commits_of_equal_sources_are_refused(desk: Desk) -> None:
+    same = histories.git(desk.place / "linux", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit-tree",
+                         "main^{tree}", "-p", "main", "-m", "nothing")  # fmt: skip
+    assert desk.refused("main", same) == f"main and {same} are of the same sources"
+
+
+def test_a_cell_whose_tree_lacks_an_option_is_not_measured_and_says_so(desk: Desk) -> None:
+    lacks = without_md(desk)
+    desk.begin("c0", lacks, "c3")
+    assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
+    blocks = desk.blocks()
+    assert blocks.absent(0, 1).startswith("needs CONFIG_MD, CONFIG_BLK_DEV_DM")
+    assert blocks.absent(1, 1) == ""
+    measured = {(request.cell.setup.stack, request.commit.sha) for request in desk.bench.requests}
+    assert ("lvmcache(ssd,hdd)+ext4", lacks) not in measured
+    assert ("hdd+ext4", lacks) in measured
+    assert len(measured) == 5
+
+
+def test_a_cell_whose_tree_lacks_what_a_setting_asks_for_is_told_with_the_version_that_has_it(desk: Desk) -> None:
+    """The options are there all the same: Kconfig does not tell of it, and neither does the version of a tree."""
+    has = changed(desk, "drivers/md/dm-cache-target.c", 'if (!strcasecmp(arg, "metadata2"))\n')
+    plan = desk.plan(has, "c3", storage__cache_metadata_format="2")
+    assert plan.absent == (Absent(0, 1, "needs v4.11 (metadata of format 2)"),)
+    assert desk.plan(has, "c3").absent == ()
+    said = desk.refused("c0", "c3", stacks=("lvmcache(ssd,hdd,cache_metadata_format=2)+ext4",))
+    assert said.count("needs v4.11 (metadata of format 2)") == 2
+
+
+def test_where_nothing_is_left_to_compare_nothing_is_begun(desk: Desk) -> None:
+    said = desk.refused("c0", without_md(desk), stacks=("lvmcache",))
+    assert said.startswith("there is nothing to compare: ")
+    assert " on lvmcache(ssd,hdd)+ext4 needs CONFIG_MD, CONFIG_BLK_DEV_DM" in said
+
+
+def test_fragments_of_all_stacks_make_one_kernel_and_those_of_a_person_win() -> None:
+    rows = ("tiny", "vm", "storage-lvmcache", "mine"), ("tiny", "vm", "mine"), ("tiny", "vm", "storage-bcache", "mine")
+    assert united(rows) == ("tiny", "vm", "storage-bcache", "storage-lvmcache", "mine")
+    assert united(()) == ()
+
+
+def test_what_only_a_search_has_is_no_part_of_it(desk: Desk) -> None:
+    plan = desk.plan("c0", "c3", bisect__threshold="2000", bisect__expect="regression")
+    assert {(one.bisect.threshold, one.bisect.expect) for one in plan.setups} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("runs", "stacks", "said"),
+    [
+        (6, 1, ""),
+        (5, 1, "With 5 blocks the exact test cannot reach 5 %: its least p-value is 6.2 %. It takes 6 blocks."),
+        (
+            6,
+            2,
+            "In a family of 2 tests the exact test by itself could reach 5 % from 7 blocks on; the interval decides.",
+        ),
+        (7, 2, ""),
+    ],
+)
+def test_too_few_blocks_are_told_beforehand(desk: Desk, runs: int, stacks: int, said: str) -> None:
+    plan = desk.plan("c0", "c3", runs=runs, stacks=("hdd", "ssd")[:stacks])
+    assert "".join(warnings(plan)).startswith(said)
+    assert bool(list(warnings(plan))) is bool(said)
+
+
+def test_the_family_beforehand_is_that_of_the_cells_that_can_be_compared(desk: Desk) -> None:
+    """Without the first arm a setup has no test, however many arms it has."""
+    plan = desk.plan("c0", "c2", "c3", runs=6, stacks=("hdd", "ssd"))
+    assert "In a family of 4 tests" in "".join(warnings(plan))
+    said, left_out = warnings(replace(plan, absent=(Absent(1, 0, "needs CONFIG_MD"),)))
+    assert said.startswith("In a family of 2 tests")
+    assert left_out == f"ssd+ext4: {desk.shas['c0']} needs CONFIG_MD: nothing is measured there"
+
+
+def test_a_cell_that_a_tree_cannot_have_is_told_beforehand(desk: Desk) -> None:
+    (said,) = warnings(desk.plan("c0", lacks := without_md(desk), "c3", runs=8))
+    assert said.startswith(f"lvmcache(ssd,hdd)+ext4: {lacks} needs CONFIG_MD, ")
+    assert "nothing is measured" not in said
+
+
+# Arms that are no commit alone
 
 
 def patch_file(desk: Desk, name: str = "fix.patch", text: str = "c0") -> Path:
@@ -35,13 +119,7 @@ def test_one_commit_is_compared_before_and_after_a_patch(desk: Desk) -> None:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     file.unlink()
     held: set[str] = set()
-    usual = desk.bench.measure
-
-    def looking(request: TrialRequest) -> Trial:
-        held.update(desk.held())
-        return usual(request)
-
-    desk.bench.measure = looking  # type: ignore[method-assign] # a look at what is there meanwhile
+    desk.bench.before = lambda _: held.update(desk.held())
     assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     before, after = desk.blocks().plan.arms
     assert (before.name, after.name) == ("main", "main + fix.patch")
@@ -81,9 +159,7 @@ def test_patches_that_cannot_be_arms_are_refused(desk: Desk) -> None:
     assert desk.refused("main", patches=("v9",)).startswith("--patch v9: there is no such file, and unknown revision")
     assert "cannot be read" in desk.refused("main", patches=("./gone.patch",))
     assert "is not a regular file" in desk.refused("main", patches=(str(desk.place),))
-    assert "of the same sources" in desk.refused("main", patches=(str(file), str(file))) or (
-        "the same commit" in desk.refused("main", patches=(str(file), str(file)))
-    )
+    assert re.search("of the same sources|the same commit", desk.refused("main", patches=(str(file), str(file))))
     (desk.place / "other").mkdir()
     other = patch_file(desk, "other/fix.patch")
     other.write_text(other.read_text().replace("better", "best"))
@@ -157,21 +233,18 @@ def test_a_commit_with_two_configurations_is_built_twice(desk: Desk) -> None:
     assert [one.fragment for one in desk.bench.builds] == ["", digest]
     kernels = [one.settings.kernel for one in desk.bench.builds if one.settings is not None]
     assert [len(one.fragments) for one in kernels] == [3, 4]
-    with Store.open(desk.place / "run" / "record.sqlite") as store:
-        sha = desk.shas["c3"]
-        assert store.facts(BuildTry) == (BuildTry(fakes.GCC, sha, ""), BuildTry(fakes.GCC, sha, "", digest))
+    sha = desk.shas["c3"]
+    assert desk.facts(BuildTry) == (BuildTry(fakes.GCC, sha, ""), BuildTry(fakes.GCC, sha, "", digest))
     notes = [event.text for event in desk.told if isinstance(event, Note) and event.text.startswith("the kernel of")]
     assert [f"{sha[:12]} with more.config, by gcc" in note for note in notes] == [False, True]
 
 
-def test_a_fragment_that_changes_nothing_ends_the_run_before_the_first_block(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fragment_that_changes_nothing_ends_the_run_before_the_first_block(desk: Desk) -> None:
     def refuse(request: BuildRequest) -> None:
         if request.fragment:
             raise TrialRefused("more.config changes nothing")
 
-    monkeypatch.setattr(desk.bench, "refuse_build", refuse)
+    desk.bench.refuse_build = refuse
     desk.begin("main", stacks=("hdd",), fragments=(str(fragment_file(desk)),))
     with pytest.raises(UserError, match="changes nothing"):
         desk.go_on()

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -44,11 +43,6 @@ def refused(output: pytest.CaptureFixture[str], *words: str) -> str:
     return output.readouterr().err
 
 
-def given(place: Path) -> tuple[Budget, ...]:
-    with Store.open(place / "run/record.sqlite", readonly=True) as store:
-        return store.facts(Budget)
-
-
 def test_a_run_that_ended_by_its_budget_says_what_to_type(
     desk: Desk, spent: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,7 +80,7 @@ def test_it_goes_on_for_as_long_as_it_is_given(
     _, command, *words = shlex.split(typed)
     assert shown(capsys, command, *words)[-1] == "measured: 4 blocks on each setup"
     assert len(desk.bench.requests) == 8
-    assert given(desk.place) == (Budget(180.0, 240.0), Budget(180.0, 360.0))
+    assert desk.facts(Budget) == (Budget(180.0, 240.0), Budget(180.0, 360.0))
 
 
 def test_the_last_budget_is_the_one_that_holds(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +96,7 @@ def test_the_last_budget_is_the_one_that_holds(desk: Desk, capsys: pytest.Captur
                 shown(capsys, "resume", "--budget", "5min")
         else:
             assert shown(capsys, "resume")[0] == "measured: another block would end after the budget of 5 min"
-    assert given(desk.place) == (Budget(300.0, 120.0),)
+    assert desk.facts(Budget) == (Budget(300.0, 120.0),)
     assert len(desk.blocks().placed) == 6
 
 
@@ -119,7 +113,7 @@ def test_time_adds_nothing_where_nothing_is_left(desk: Desk, capsys: pytest.Capt
     assert shown(capsys, *COMPARE)[-1] == "measured: 4 blocks on each setup"
     said = refused(capsys, "resume", "--run-dir", "run", "--budget", "1h")
     assert "run has measured what was asked for: 4 blocks on each setup" in said
-    assert given(desk.place) == ()
+    assert desk.facts(Budget) == ()
 
 
 def test_the_report_tells_what_each_budget_was(

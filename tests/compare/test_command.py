@@ -1,15 +1,22 @@
-"""`bisector compare`, and the other commands on a run that compares."""
+"""``bisector compare``, the other commands on a run that compares, and runs that were killed or given up."""
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bisector.cli import main
+from bisector.compare import session
+from bisector.core.errors import Finding, Grade
+from bisector.core.verdict import State
 from bisector.kernel.build import KernelBuilder
-from bisector.store.rundir import Index, RunDirectory, state_home
+from bisector.store.rundir import Index, state_home
 from bisector.store.store import Store
+from bisector.trial.runner import TrialRequest
+from tests import fakes
 from tests.compare.desk import Desk, compare, shown, without_md
 from tests.docs.json_schema import valid
 
@@ -74,9 +81,7 @@ def test_a_stack_that_a_kernel_cannot_have_is_in_no_closing_words_as_measured(
 def test_what_is_asked_for_is_on_record(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--runs", "3", "--placebo", "--seed", "99", "--least-effect", "2.5%", "--budget", "90min")
     compare(desk, "main", *words, "--run-dir", "run", "--file-size", "16MiB", "--quiet", "--stack", "hdd")
-    with Store.open(RunDirectory(desk.place / "run").database) as store:
-        plan = store.plan
-    assert plan is not None
+    plan = desk.blocks().plan
     extent = plan.extent
     assert (extent.seed, extent.runs, extent.until, extent.budget_s, extent.delta) == (99, 3, None, 5400.0, 0.025)
     assert [arm.name for arm in plan.arms] == ["main", "main (again)"]
@@ -92,9 +97,7 @@ def test_what_is_asked_for_is_on_record(desk: Desk, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(("clock", "share"), [("host", 0.05), ("instructions", 0.0005)])
 def test_the_same_is_what_is_the_same_for_a_search(desk: Desk, clock: str, share: float) -> None:
     compare(desk, "main", "--placebo", "--clock", clock, "--stack", "hdd", "--runs", "1", "--quiet", "--run-dir", "run")
-    with Store.open(RunDirectory(desk.place / "run").database) as store:
-        plan = store.plan
-    assert plan is not None
+    plan = desk.blocks().plan
     assert plan.extent.delta == plan.setups[0].bisect.least_effect == share
 
 
@@ -124,23 +127,16 @@ def test_setups_are_every_stack_with_every_workload(desk: Desk) -> None:
     compare(
         desk, "main~3", "main", "--stack", "hdd", "--stack", "ssd", *jobs, "--runs", "1", "--run-dir", "run", "--quiet"
     )
-    with Store.open(RunDirectory(desk.place / "run").database) as store:
-        assert store.plan is not None
-        assert [str(one.setup) for one in store.plan.setups] == [
-            "fio(one.fio) on hdd+ext4",
-            "fio(one.fio) on ssd+ext4",
-            "fio(other.fio) on hdd+ext4",
-            "fio(other.fio) on ssd+ext4",
-        ]
+    found = [str(one.setup) for one in desk.blocks().plan.setups]
+    assert found == [f"fio({job}.fio) on {disk}+ext4" for job in ("one", "other") for disk in ("hdd", "ssd")]
 
 
 def test_a_further_disk_is_one_of_any_of_the_stacks(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("main~3", "main", "--stack", "hdd", "--stack", "lvmcache(nvme,hdd)+ext4", "--runs", "1", "--quiet")
     compare(desk, *words, "--disk", "nvme=512MiB,iops=9000", "--run-dir", "run")
-    with Store.open(RunDirectory(desk.place / "run").database) as store:
-        assert store.plan is not None
-        assert [tuple(one.storage.used_disks) for one in store.plan.setups] == [("hdd",), ("nvme", "hdd")]
-        assert store.plan.setups[1].storage.used_disks["nvme"].iops_limit == 9000
+    disks = [one.storage.used_disks for one in desk.blocks().plan.setups]
+    assert [tuple(one) for one in disks] == [("hdd",), ("nvme", "hdd")]
+    assert disks[1]["nvme"].iops_limit == 9000
     said = refused(desk, capsys, *words, "--disk", "nvme=512MiB", "--disk", "spare=1GiB")
     assert "--disk spare: the stack hdd or lvmcache(nvme,hdd)+ext4 has no disk of that name" in said
 
@@ -192,9 +188,7 @@ def test_what_a_run_that_compares_cannot_do_is_said(desk: Desk, capsys: pytest.C
         (("main", "v9"), "unknown revision 'v9'"),
         (("main", "HEAD"), "main and HEAD are the same commit"),
         (("main", "--patch", "none.patch"), "--patch none.patch: there is no such file"),
-        (("main", "--patch", "other.patch"), "patch failed: drivers/md/dm.c:1"),
         (("main", "--config-fragment", "none"), "no kernel configuration fragment is named none"),
-        (("main", "--config-fragment", "./none.config"), "none.config: No such file or directory"),
         (("main~1", "main", "--stack", "nvme"), "there is no layer or disk nvme"),
         (("main~1", "main", "--stack", "hdd", "--stack", "hdd+ext4"), "is asked for twice"),
         (("main~1", "main", "--job", "none.fio"), "none.fio"),
@@ -204,7 +198,6 @@ def test_what_a_run_that_compares_cannot_do_is_said(desk: Desk, capsys: pytest.C
     ],
 )
 def test_bad_input(desk: Desk, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
-    Path("other.patch").write_text("--- a/drivers/md/dm.c\n+++ b/drivers/md/dm.c\n@@ -1 +1 @@\n-another\n+line\n")
     assert said in refused(desk, capsys, *words)
 
 
@@ -236,3 +229,218 @@ def test_what_counted_time_does_not_show_is_said_before_and_after(
     told = capsys.readouterr()
     assert "bisector: the guests' clock counts instructions, 8 ns each" in told.err
     assert "\nThe guests' clock counts instructions, 8 ns each" in told.out
+
+
+# What a comparison takes, told beforehand
+
+
+def test_the_hours_are_told_beforehand(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(
+        capsys, "compare", "main~3", "main", "--plan", "--stack", "hdd", "--stack", "lvmcache", "--repo", "linux"
+    )
+    assert "blocks    6 on each of 2 setups" in said
+    assert "trials    24\n" in said
+    assert "builds    2 of 4 min 40 s (assumed)" in said
+    assert "a trial   1 min 10 s (assumed) of fio(partial.fio) on hdd+ext4, by read.iops of the worst job" in said
+    assert "a trial   1 min 50 s to 6 min 10 s (assumed) of fio(partial.fio) on lvmcache(ssd,hdd)+ext4, by" in said
+    assert "time      45 min 20 s to 1 h 37 min" in said
+    hours = [(2 * 280 + 12 * (30 + 40) + 12 * (30 + 40 + filling)) / 3600 for filling in (40, 300)]
+    expected = json.loads(shown(capsys, "compare", "main~3", "main", "--plan", "--json", "--stack", "hdd", "--stack",
+                                "lvmcache", "--repo", "linux"))  # fmt: skip
+    assert [expected["hours"], expected["hours_most"]] == pytest.approx(hours)
+    words = ("main~3", "main", "--stack", "hdd", "--stack", "lvmcache", "--repo", "linux")
+    assert shown(capsys, "plan", "compare", *words) == said
+    assert desk.bench.requests == []
+
+
+def test_a_command_whose_length_nobody_knows_is_told_of(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("compare", "main~3", "main", "--plan", "--stack", "hdd", "--command", "a", "--command", "b")
+    said = shown(capsys, *words, "--repo", "linux")
+    assert [line.partition(" (assumed) of ")[2] for line in said.splitlines() if line.startswith("a trial")] == [
+        "command(a) on hdd+ext4, by elapsed", "command(b) on hdd+ext4, by elapsed"
+    ]  # fmt: skip
+    assert "warning   command(b): how long it runs is known from its first block on" in said
+
+
+def test_what_cannot_be_compared_takes_no_time(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """A kernel that only a stack could have that the first one lacks is not built either."""
+    words = ("--plan", "--json", "--stack", "hdd", "--stack", "lvmcache", "--repo", "linux")
+    expected = json.loads(shown(capsys, "compare", without_md(desk), desk.shas["c3"], *words))
+    assert [one["stack"] for one in expected["setups"]] == ["hdd+ext4"]
+    assert (expected["trials"], expected["builds"]) == (12, 2)
+    assert expected["hours"] == pytest.approx((2 * 280 + 12 * (30 + 40)) / 3600)
+    assert "nothing is measured there" in " ".join(expected["warnings"])
+
+
+def test_hours_come_from_what_earlier_comparisons_took(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisector.commands.compare.host_id", lambda: fakes.HOST)
+    compare(desk, "main~3", "main", "--stack", "lvmcache", "--stack", "hdd", "--runs", "1", "--quiet")
+    words = ("--plan", "--until", "5%", "--json", "--stack", "lvmcache", "--stack", "hdd", "--budget", "30min")
+    expected: dict[str, Any] = json.loads(shown(capsys, "compare", "main~3", "main", *words, "--repo", "linux"))
+    assert [one["stack"] for one in expected["setups"]] == ["lvmcache(ssd,hdd)+ext4", "hdd+ext4"]
+    assert expected["setups"][1]["trial_s"] == {
+        "value": pytest.approx(5.7 + 4.2 + 84.0),
+        "source": "of 2 trials here",
+        "measured": True,
+    }
+    assert (expected["blocks"], expected["blocks_most"], expected["trials_most"]) == (6, 20, 80)
+    assert expected["hours_most"] == 0.5
+
+
+def test_the_clock_is_told_of_and_takes_its_time(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bisector.vm.accelerator.KVM_DEVICE", desk.place / "none")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(desk.place / "cache"))
+    words = ("compare", "main~3", "main", "--plan", "--stack", "ram+ext4", "--repo", "linux")
+    assert "clock     guests are emulated here, as fast as this host" in shown(capsys, *words)
+    counted = json.loads(shown(capsys, *words, "--clock", "instructions", "--json"))
+    assert counted["clock"] == {"kind": "instructions", "instruction_ns": 8}
+    assert counted["clock_note"].startswith("the guests' clock counts instructions")
+    assert counted["setups"][0]["trial_s"]["value"] == pytest.approx(30 + 40 * 125 / 120)
+
+
+# Comparisons that were killed, ended with an error or were given up
+
+
+def test_an_interrupted_run_is_resumed(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.bench.kill_at = 3
+    with pytest.raises(fakes.Killed):
+        compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "2", "--run-dir", "run")
+    assert "stopped: process " in shown(capsys, "status", "--run-dir", "run")
+    assert f"bisector resume --run-dir {desk.place / 'run'}" in shown(capsys, "status", "--run-dir", "run")
+    desk.bench.kill_at = None
+    desk.bench.jobs.clear()
+    assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    requests = len(desk.bench.requests)
+    assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    assert len(desk.bench.requests) == requests == 5
+
+
+def dies(process: pytest.MonkeyPatch, at: str, run: Path) -> None:
+    """A process is killed before or after it has put the end on record, or while it clears away."""
+    usual = Store.set_state
+
+    def set_state(store: Store, state: State, message: str = "") -> None:
+        if state is not State.MEASURED:
+            usual(store, state, message)
+            return
+        (run / "build").mkdir()
+        if at == "before the state":
+            raise fakes.Killed
+        usual(store, state, message)
+        if at == "after the state":
+            raise fakes.Killed
+
+    def no_further(*_: object) -> None:
+        raise fakes.Killed
+
+    process.setattr(Store, "set_state", set_state)
+    process.setattr(session, "discard" if at == "before the build is gone" else "let_go", no_further)
+
+
+@pytest.mark.parametrize(
+    "at", ["before the state", "after the state", "before the build is gone", "before the references are gone"]
+)
+def test_killed_at_its_end_a_run_is_shown_and_cleared_away(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    run = desk.place / "run"
+    with monkeypatch.context() as mortal:
+        dies(mortal, at, run)
+        with pytest.raises(fakes.Killed):
+            compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "2", "--run-dir", "run", "--quiet")
+    assert (run / "build").is_dir() is (at != "before the references are gone")
+    assert desk.held()
+    before = desk.blocks()
+    assert "measured: 2 blocks on each setup" in shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    assert replace(desk.blocks(), process=before.process) == before
+    assert len(desk.bench.requests) == 4
+    assert not (run / "build").exists()
+    assert desk.held() == set()
+    assert "measured: 2 blocks" in shown(capsys, "status", "--run-dir", "run")
+
+
+def test_what_was_measured_is_shown_before_the_error_that_ends_a_run(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.bench.infra_n = {5: 99}
+    words = ("main~3", "main", "--stack", "hdd", "--runs", "6", "--quiet")
+    compare(desk, *words, "--run-dir", "run", code=4)
+    said = capsys.readouterr()
+    assert "1,300  +30.0 %" in said.out
+    assert said.out.endswith("\nmain against main~3 on 1 setup: 2 blocks measured\n")
+    assert "the network went away" in said.err
+    assert main(["resume", "--run-dir", "run", "--quiet"]) == 4
+    assert "1,300  +30.0 %" in capsys.readouterr().out
+    desk.bench.infra_n = {5: 198}
+    compare(desk, *words, "--run-dir", "other", "--json", code=4)
+    printed = valid("compare", capsys.readouterr().out)
+    assert len(printed["rows"][0]["values"]) == 4
+    assert printed["standing"].startswith("It is stopped: ")
+    desk.bench.infra_n = {2: 99}
+    compare(desk, *words, "--run-dir", "third", code=4)
+    assert capsys.readouterr().out == ""
+
+
+def test_what_was_measured_is_shown_when_nothing_is_left_to_compare(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def panics(request: TrialRequest) -> None:
+        desk.bench.faults = {desk.shas["c3"]: fakes.PANIC} if request.n > 4 else {}
+
+    desk.bench.before = panics
+    words = ("--runs", "6", "--seed", "7", "--run-dir", "run", "--quiet")
+    compare(desk, "main~3", "main", "--stack", "hdd", *words, code=2)
+    said = capsys.readouterr()
+    assert "nothing can be compared: main: panic" in said.err
+    assert "main against main~3 on 1 setup: 2 blocks measured, 2 weak or failed\n" in said.out
+
+
+def test_status_of_a_run_that_goes_on_does_not_say_to_resume_it(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    said = list[str]()
+    desk.bench.before = lambda _: said.append(shown(capsys, "status", "--run-dir", "run"))
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run", "--quiet")
+    assert said[1].splitlines()[-1].startswith("running")
+
+
+def test_resume_says_what_weakens_the_evidence_by_now(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "bisector.commands.measure.checks.warn_again",
+        lambda _settings, _run, warn: warn(Finding("load", Grade.WARN, "the host is busy")),
+    )
+    desk.bench.infra_n = {2: 4}
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run", "--quiet", code=4)
+    for said in ("warning: load: the host is busy", ""):
+        capsys.readouterr()
+        assert main(["resume", "--run-dir", "run", "--quiet"]) == 0
+        assert capsys.readouterr().err.removeprefix("bisector: ").strip() == said
+
+
+def test_resume_tries_again_what_did_not_build(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.bench.does_not_build = {("gcc", desk.shas["c1"]): fakes.BUILD_ERROR}
+    compare(desk, "main~3", "main~2", "main", "--stack", "hdd", "--runs", "2", "--run-dir", "run", "--quiet")
+    said = capsys.readouterr().out
+    assert "n/a\n    does not build: " in said
+    assert f"main~2 did not build; resume tries it again\nbisector resume --run-dir {desk.place / 'run'}" in said
+    desk.bench.does_not_build = {}
+    said = shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    assert "does not build" not in said
+    assert "did not build" not in said
+    requests = len(desk.bench.requests)
+    shown(capsys, "resume", "--run-dir", "run", "--quiet")
+    assert len(desk.bench.requests) == requests == 4 + 6
+
+
+def test_a_reset_leaves_the_record(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.bench.kill_at = 2
+    with pytest.raises(fakes.Killed):
+        compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run")
+    assert "reset; its record stays" in shown(capsys, "reset", "--run-dir", "run")
+    assert "stopped: reset" in shown(capsys, "status", "--run-dir", "run")
+    assert "removed" in shown(capsys, "reset", "--run-dir", "run", "--delete")
+    assert not (desk.place / "run").exists()

@@ -1,9 +1,12 @@
-"""The report of a comparison from a real record: every format, the command that asks again, the plots."""
+"""The report of a comparison from a real record: every format, the command that asks again, plots, letters."""
 
 import hashlib
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
+from email import message_from_bytes, message_from_string
+from email.policy import default
 from itertools import pairwise, permutations
 from pathlib import Path
 
@@ -15,9 +18,13 @@ from bisector.core.figures import DiskQueue
 from bisector.core.trial import Trial
 from bisector.store.rundir import collect, trial_directory
 from bisector.trial.runner import TrialRequest
+from bisector.workload.fio import output
+from tests.compare import planted
 from tests.compare.desk import Desk, settings
 from tests.docs.json_schema import valid
 from tests.kernel.test_image import bzimage
+from tests.mail import servers
+from tests.recorded_run import fio_json, found
 from tests.report.comparison_examples import with_counter
 from tests.report.curve_examples import log_text
 
@@ -42,8 +49,12 @@ def test_text_has_everything(done: Desk, capsys: pytest.CaptureFixture[str]) -> 
     assert "The order was drawn from the seed 7" in " ".join(said.split())
 
 
-def test_command_compares_the_same_again(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    made = json.loads(shown(capsys, "report", "--format", "json"))
+def test_document_is_of_its_schema_and_its_command_compares_the_same_again(
+    done: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = valid("compare", shown(capsys, "report", "--format", "json"))
+    assert [arm["placebo"] for arm in made["arms"]] == [False, False, True]
+    assert (len(made["blocks"]), len(made["rows"][0]["values"])) == (6, 9)
     assert shlex.split(made["command"]) == [
         "bisector", "compare", done.shas["c0"][:12], done.shas["c3"][:12],
         "--stack", "lvmcache(ssd,hdd)+ext4", "--stack", "hdd+ext4", "--job", "partial.fio",
@@ -91,14 +102,6 @@ def test_command_has_what_is_on_top_of_a_commit_and_the_images(
     assert "same kernel" not in said
 
 
-def test_json_is_of_its_schema(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "report", "--format", "json")
-    printed = valid("compare", text)
-    assert [arm["placebo"] for arm in printed["arms"]] == [False, False, True]
-    assert len(printed["blocks"]) == 6
-    assert len(printed["rows"][0]["values"]) == 9
-
-
 def test_markdown_and_html(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, "report", "--format", "markdown").startswith("# Comparison of main")
     html = shown(capsys, "report", "--format", "html")
@@ -141,10 +144,10 @@ def test_what_a_comparison_has_not(
 @pytest.fixture
 def with_files(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """Every trial leaves the files that a real one leaves."""
-    usual, run_dir = desk.bench.measure, desk.place / "run"
+    run_dir = desk.place / "run"
 
-    def left(request: TrialRequest) -> Trial:
-        made, directory = usual(request), trial_directory(run_dir, request.n, request.commit)
+    def left(request: TrialRequest, made: Trial) -> Trial:
+        directory = trial_directory(run_dir, request.n, request.commit)
         (directory / "kernel.config").write_text(f"CONFIG_LOCALVERSION={request.commit.sha}\n")
         (directory / "storage.txt").write_text("mkfs.ext4 /dev/vdb\n")
         (directory / "host.json").write_text('{"CPU": "Example CPU, 4 cores"}')
@@ -157,7 +160,7 @@ def with_files(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Desk:
         queue = DiskQueue("hdd", "virtio", scheduler, 128, 256, None)
         return replace(made, artifacts=collect(directory, run_dir), queues=(queue,))
 
-    monkeypatch.setattr(desk.bench, "measure", left)
+    desk.bench.also = left
     monkeypatch.chdir(desk.place)
     desk.begin("main~3", "main")
     desk.go_on()
@@ -210,12 +213,8 @@ def test_output_of_fio_that_is_nested_without_end_does_not_stop_a_report(
 def test_a_metric_that_is_zero_is_compared_by_differences(
     desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, ratios = desk.bench.measure, {desk.shas["c0"]: 0.0, desk.shas["c3"]: 40.0}
-
-    def counted(request: TrialRequest) -> Trial:
-        return with_counter(usual(request), "cache.hit_ratio", ratios[request.commit.sha])
-
-    monkeypatch.setattr(desk.bench, "measure", counted)
+    ratios = {desk.shas["c0"]: 0.0, desk.shas["c3"]: 40.0}
+    desk.bench.also = lambda request, made: with_counter(made, "cache.hit_ratio", ratios[request.commit.sha])
     monkeypatch.chdir(desk.place)
     desk.begin("main~3", "main", stacks=("lvmcache",), bisect__metric="cache.hit_ratio")
     desk.go_on()
@@ -223,3 +222,107 @@ def test_a_metric_that_is_zero_is_compared_by_differences(
     assert "cache.hit_ratio (higher is better)" in said
     assert "lvmcache(ssd,hdd)+ext4 0.0 % 40.0 % +40.0 points +40.0 to +40.0 points unclear" in said
     assert "differences are given and not ratios: cache.hit_ratio on lvmcache(ssd,hdd)+ext4." in said
+
+
+# The letter: drafted, sent, following another one
+
+
+def test_letter_can_be_sent_by_hand(done: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "report", "--format", "mail")
+    letter = message_from_string(text, policy=default)
+    assert letter["Subject"] == "Comparison of main with main~3: faster in 2 of 2"
+    assert letter["To"] is None
+    assert (
+        letter["Message-ID"]
+        == message_from_string(shown(capsys, "report", "--format", "mail"), policy=default)["Message-ID"]
+    )
+    body = letter.get_content()
+    assert "higher is better" in body
+    assert "they will differ." in body
+    assert "\n-- \nbisector " in body
+
+
+@pytest.fixture
+def server() -> Iterator[servers.Server]:
+    with servers.serving(servers.Post()) as made:
+        yield made
+
+
+@pytest.fixture
+def with_raw_output(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run leaves what fio wrote of it, and has the figures that are read from that."""
+    run_dir = desk.place / "run"
+
+    def left(request: TrialRequest, made: Trial) -> Trial:
+        directory, runs = trial_directory(run_dir, request.n, request.commit), []
+        for run in made.runs:
+            text = fio_json(*(job.iops_mean for job in run.jobs))
+            (directory / run.name).mkdir()
+            (directory / run.name / "fio.json").write_text(text)
+            runs.append(replace(run, jobs=output.parse_json(text)))
+        return replace(made, runs=tuple(runs), artifacts=collect(directory, run_dir))
+
+    desk.bench.also = left
+    monkeypatch.chdir(desk.place)
+
+
+@pytest.mark.usefixtures("with_raw_output")
+def test_letter_is_drafted_and_sent_once(
+    desk: Desk, server: servers.Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.bench.value = planted.by_name(desk.shas, {"c0": 1_000.0, "c3": 1_300.0})
+    Path("bisector.toml").write_text(
+        f"[mail]\nhost = 'localhost'\nport = {server.port}\nsecurity = 'none'\nfrom = 'Me <me@example.org>'\n"
+    )
+    desk.begin("main~3", "main", runs=3)
+    assert main(["mail", "--run-dir", "run"]) == 2
+    assert "there is nothing to tell yet: the comparison is not over" in capsys.readouterr().err
+    desk.go_on()
+    said = shown(capsys, "mail")
+    assert f"draft     {desk.place}/run/report.eml" in said
+    assert "subject   Comparison of main with main~3: faster in 2 of 2" in said
+    drafted = message_from_string(Path("run/report.eml").read_text(), policy=default)
+    words = ("mail", "--send", "--to", "a@example.org,B <b@example.org>", "--cc", "c@example.org", "--run-dir", "run")
+    assert main([*words, "--regzbot"]) == 2
+    assert "regzbot tracks regressions" in capsys.readouterr().err
+    assert main([*words]) == 0
+    (letter,) = server.post.letters
+    assert (letter.mail_from, letter.rcpt_tos) == (
+        "me@example.org",
+        ["a@example.org", "b@example.org", "c@example.org"],
+    )
+    assert isinstance(letter.content, bytes)
+    sent = message_from_bytes(letter.content, policy=default)
+    assert (sent["Message-ID"], sent["Cc"]) == (drafted["Message-ID"], "c@example.org")
+    assert sent.get_content().replace("\r\n", "\n") == drafted.get_content()
+    assert "1,000  1,300  +30.0 %" in sent.get_content()
+    assert main([*words]) == 2
+    assert "this report was sent " in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("with_raw_output")
+def test_letter_follows_that_of_another_run(
+    desk: Desk, server: servers.Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.begin("main~3", "main", runs=1, stacks=("hdd",))
+    desk.go_on()
+    earlier = found(desk.place / "earlier")
+    words = ["--send", "--to", "a@example.org", "--set", "mail.host=localhost", "--set", f"mail.port={server.port}"]
+    words += ["--set", "mail.security=none", "--set", "mail.from=me@example.org"]
+    assert main(["mail", *words, "--run-dir", str(earlier.run.path)]) == 0
+    assert main(["mail", *words, "--run-dir", "run", "--follows", str(earlier.run.path)]) == 0
+    contents = [one.content for one in server.post.letters if isinstance(one.content, bytes)]
+    first, second = (message_from_bytes(one, policy=default) for one in contents)
+    assert second["In-Reply-To"] == first["Message-ID"]
+    assert second["Subject"] == f"Re: {first['Subject']}"
+    assert "This follows the earlier report" in second.get_content()
+
+
+@pytest.mark.usefixtures("with_raw_output")
+def test_no_letter_says_what_the_files_do_not(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.begin("main~3", "main", runs=1)
+    desk.go_on()
+    (raw,) = Path("run").glob("trials/0003-*/*/fio.json")
+    raw.write_text(raw.read_text() + " ")
+    assert main(["mail", "--run-dir", "run"]) == 4
+    assert "no letter is written, because a file of trial 3 of" in capsys.readouterr().err

@@ -1,40 +1,120 @@
-"""What a comparison measures next follows from its record alone."""
+"""What a comparison measures next, and how much in all, follows from its record alone; it is played to its end."""
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bisector.campaign.instructions import Done
-from bisector.compare.schedule import drawn, tries_again
+from bisector.analysis.comparison import ALPHA, LOOKED_ALPHA
+from bisector.campaign.instructions import Done, Notify, Record, Submit, Transient, Wait
+from bisector.compare.schedule import CompareState, drawn, step, tries_again
+from bisector.config import Settings, options
 from bisector.core.errors import UserError
-from bisector.core.subject import Cell
+from bisector.core.subject import Cell, Compiler, Subject
 from bisector.core.trial import Stage, Trial
 from bisector.core.verdict import State
-from bisector.status.blocks import Blocks, BlockState, Earlier, effects, result_of
-from bisector.store.facts import Absent, Block, BuildTry, Extent, Place, Placed, Plan
+from bisector.executor.base import BuildRequest
+from bisector.status.blocks import Blocks, BlockState, Earlier, block_s, effects, left_s, result_of
+from bisector.store.facts import Absent, Arm, Block, Budget, BuildTry, Compilers, Extent, Place, Placed, Plan
 from tests import fakes
 from tests.compare import planted
-from tests.compare.played import (
-    ARMS,
-    BUILT,
-    PLAN,
-    SETUPS,
-    Begin,
-    Build,
-    Choose,
-    Measure,
-    Outcome,
-    cell,
-    decided,
-    known,
-    nothing,
-    played,
-    sound,
-)
-from tests.examples import ERA, STARTED_AT, UPGRADED
+from tests.examples import ERA, STARTED_AT, UPGRADED, commit
+
+
+def on(stack: str, fill_deadline: str = "41s") -> Settings:
+    """A setup; by default its cache may take one run to fill, so that a first block is thought as long as others."""
+    flags = {"storage.stack": stack, "storage.fill_deadline": fill_deadline}
+    return options.load(flags, directory=Path("/")).settings
+
+
+SETUPS = tuple(map(on, ("lvmcache", "hdd")))
+ARMS = tuple(Arm(name, Subject(commit(n))) for n, name in enumerate(("v6.1", "v6.2", "v6.3")))
+PLAN = Plan(ARMS, SETUPS, Extent(7, 2))
+BUILT = tuple(BuildTry(fakes.GCC, arm.commit.sha, "") for arm in ARMS)
+
+
+@dataclass(frozen=True)
+class Build:
+    """The kernel of the first arm with these sources and options is built."""
+
+    arm: int
+    compiler: Compiler
+
+
+@dataclass(frozen=True)
+class Measure:
+    """An arm of a block is measured."""
+
+    block: Block
+    arm: int
+
+
+Decided = Block | Compilers | Build | Measure | Done | Wait
+
+
+def known(blocks: Blocks, spent_s: float = 0.0, **more: Any) -> CompareState:
+    """What the schedule knows where one host has nothing to do."""
+    return CompareState(blocks, Transient(idle=("",)), spent_s=spent_s, **more)
+
+
+def decided(state: CompareState) -> Decided:
+    """What comes next, once people were told of all trials: what is put on record, built or measured."""
+    blocks, told = state.blocks, frozenset(f"trial {one.n}" for one in state.blocks.placed)
+    state = replace(state, transient=replace(state.transient, notified=state.transient.notified | told))
+    match step(state):
+        case Notify(keys=keys):
+            notified = state.transient.notified | {*keys}
+            return decided(replace(state, transient=replace(state.transient, notified=notified)))
+        case Record(facts=(Block() | Compilers() as fact,)):
+            return fact
+        case Submit(place=Place(block=n, arm=arm)):
+            return Measure(next(one for one in blocks.blocks if one.n == n), arm)
+        case Submit(request=BuildRequest(commit=commit, compiler=compiler, fragment=fragment)):
+            built = [one.subject.built_of for one in blocks.plan.arms]
+            return Build(built.index((commit.sha, fragment)), compiler)
+        case Done() | Wait() as found:
+            return found
+        case found:
+            raise AssertionError(found)
+
+
+Outcome = Callable[[Measure, int], Trial]
+
+
+def nothing(plan: Plan = PLAN) -> Blocks:
+    return Blocks(plan, compilers=(fakes.GCC,), build_tries=BUILT)
+
+
+def cell(plan: Plan, block: Block, arm: int) -> Cell:
+    return Cell(plan.arms[arm].subject, plan.setups[block.setup].setup)
+
+
+def sound(plan: Plan, value: Callable[[int], float] = lambda arm: 1_000.0) -> Outcome:
+    return lambda measure, _: planted.trial(cell(plan, measure.block, measure.arm), value(measure.arm))
+
+
+def after(blocks: Blocks, measure: Measure, trial: Trial) -> Blocks:
+    n = len(blocks.placed) + 1
+    return replace(blocks, placed=(*blocks.placed, Placed(n, Place(measure.block.n, measure.arm), trial)))
+
+
+def played(blocks: Blocks, outcome: Outcome, *, spent_s: float = 0.0) -> tuple[Blocks, Done]:
+    """Everything that is measured until there is nothing left."""
+    while True:
+        spent = spent_s + sum(one.trial.timings.total_s for one in blocks.placed)
+        match decided(known(blocks, spent)):
+            case Block() as block:
+                blocks = replace(blocks, blocks=(*blocks.blocks, block))
+            case Measure() as measure:
+                blocks = after(blocks, measure, outcome(measure, len(blocks.placed) + 1))
+            case Build() | Compilers() | Wait() as early:
+                raise AssertionError(early)
+            case Done() as done:
+                return blocks, done
 
 
 def faulty(when: Callable[[Measure, int], bool], plan: Plan = PLAN, stage: Stage = Stage.BOOT) -> Outcome:
@@ -50,15 +130,6 @@ def faulty(when: Callable[[Measure, int], bool], plan: Plan = PLAN, stage: Stage
 def busy(when: Callable[[Measure, int], bool]) -> Outcome:
     """Trials of which some are on a busy host."""
     return lambda measure, n: planted.trial(cell(PLAN, measure.block, measure.arm), 1_000.0, busy=when(measure, n))
-
-
-def test_each_block_measures_every_arm_once_in_rounds() -> None:
-    blocks, done = played(nothing(), sound(PLAN))
-    assert done == Done(State.MEASURED, "2 blocks on each setup")
-    assert [(one.n, one.setup, one.round) for one in blocks.blocks] == [(1, 0, 1), (2, 1, 1), (3, 0, 2), (4, 1, 2)]
-    assert all(sorted(one.arms) == [0, 1, 2] for one in blocks.blocks)
-    order = [(one.place.block, one.place.arm) for one in blocks.placed]
-    assert order == [(block.n, arm) for block in blocks.blocks for arm in block.arms]
 
 
 def test_orders_and_seeds_follow_from_the_seed_and_differ_between_blocks() -> None:
@@ -78,11 +149,6 @@ def test_both_orders_are_drawn_as_often() -> None:
     assert 0.46 <= orders.count((0, 1)) / len(orders) <= 0.54
 
 
-def test_one_commit_under_two_names_is_built_once() -> None:
-    plan = replace(PLAN, arms=(ARMS[0], replace(ARMS[0], name="v6.1 (again)")))
-    assert isinstance(decided(known(replace(nothing(plan), build_tries=BUILT[:1]))), Begin)
-
-
 def test_a_single_compiler_is_on_record_once_it_leaves_something_to_compare() -> None:
     """Until then another one that is installed may make all kernels."""
     plan = replace(PLAN, arms=ARMS[:2])
@@ -91,37 +157,16 @@ def test_a_single_compiler_is_on_record_once_it_leaves_something_to_compare() ->
     assert decided(alone) == Build(1, fakes.GCC)
     with pytest.raises(UserError, match=r"v6\.2: does not build: no"):
         decided(replace(alone, blocks=replace(alone.blocks, build_tries=(BUILT[0], failed))))
-    assert decided(replace(alone, blocks=replace(alone.blocks, build_tries=BUILT))) == Choose((fakes.GCC,))
+    assert decided(replace(alone, blocks=replace(alone.blocks, build_tries=BUILT))) == Compilers((fakes.GCC,))
 
 
-def test_a_setup_goes_on_until_each_arm_has_its_blocks() -> None:
-    """One that did not build at first has missed some; those that have it count for it."""
-    plan = replace(PLAN, setups=SETUPS[1:])
-    failed = BuildTry(fakes.GCC, ARMS[1].commit.sha, "no header")
-    before, _ = played(replace(nothing(plan), build_tries=(BUILT[0], failed, BUILT[2])), sound(plan))
-    again = replace(before, earlier=before.so_far)
-    assert decided(known(again)) == Build(1, fakes.GCC)
-    after_all, done = played(replace(again, build_tries=(*before.build_tries, BUILT[1])), sound(plan))
-    assert done == Done(State.MEASURED, "4 blocks on each setup")
-    assert [len(after_all.pairs(0, arm)) for arm in (1, 2)] == [2, 4]
-    assert [block.round for block in after_all.blocks] == [1, 2, 3, 4]
-
-
-def test_a_kernel_that_could_be_compared_with_nothing_is_not_built() -> None:
-    """The first arm is on one setup alone, and another one on the other alone."""
-    plan = replace(PLAN, absent=(Absent(0, 0, "needs CONFIG_MD"), Absent(1, 1, "needs CONFIG_BCACHE")))
-    assert decided(known(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
-
-
-def test_a_cell_that_a_tree_cannot_have_is_not_measured() -> None:
-    plan = replace(PLAN, absent=(Absent(0, 2, "needs CONFIG_DM_CACHE"),))
-    blocks, _ = played(nothing(plan), sound(plan))
-    measured = {(block.setup, arm) for block in blocks.blocks for arm in block.arms}
-    assert measured == {(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)}
-
-
-def test_a_kernel_that_is_measured_nowhere_is_not_built() -> None:
-    plan = replace(PLAN, absent=(Absent(0, 1, "no"), Absent(1, 1, "no")))
+@pytest.mark.parametrize(
+    "absent",
+    [(Absent(0, 1, "no"), Absent(1, 1, "no")), (Absent(0, 0, "needs CONFIG_MD"), Absent(1, 1, "needs CONFIG_BCACHE"))],
+    ids=["measured nowhere", "compared with nothing: the first arm is on one setup alone, this one on the other"],
+)
+def test_a_kernel_that_is_of_no_use_is_not_built(absent: tuple[Absent, ...]) -> None:
+    plan = replace(PLAN, absent=absent)
     assert decided(known(replace(nothing(plan), build_tries=BUILT[:1]))) == Build(2, fakes.GCC)
     untried = known(Blocks(plan, build_tries=BUILT[:1]), installed=(fakes.GCC, fakes.OLD_GCC))
     assert decided(untried) == Build(2, fakes.GCC)
@@ -349,6 +394,129 @@ def test_of_a_block_that_an_earlier_process_left_open_nothing_more_is_measured()
     one = Placed(1, Place(1, 2), planted.trial(cell(plan, begun.blocks[0], 2), 1_000.0))
     assert decided(known(replace(begun, placed=(one,), processes={1: (1, 2)}))) == Measure(begun.blocks[0], 0)
     left = replace(begun, placed=(one,), processes={1: (1, 1)})
-    assert isinstance(decided(known(left)), Begin)
+    assert isinstance(decided(known(left)), Block)
     assert left.state(left.blocks[0]) is BlockState.INTERRUPTED
     assert replace(left, under_way=frozenset((1,))).state(left.blocks[0]) is BlockState.OPEN
+
+
+# How many blocks there are: by the budget, or by how narrow the intervals are
+
+
+def test_the_budget_has_room_for_whole_blocks_only() -> None:
+    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0))
+    blocks, done = played(nothing(plan), sound(plan))  # 60 s a trial
+    assert done == Done(State.MEASURED, "another block would end after the budget of 10 min")
+    assert len(blocks.blocks) == 3
+    assert all(blocks.state(block) is BlockState.DONE for block in blocks.blocks)
+
+
+def test_where_the_next_block_is_too_long_for_the_budget_a_shorter_one_is_measured() -> None:
+    """A first block that fills a cache is thought to take as long as it may, 3 times 370 s; later ones what it took."""
+    slow = (on("lvmcache", fill_deadline="5min"), SETUPS[1])
+    plan = replace(PLAN, setups=slow, extent=Extent(7, 3, budget_s=1_000.0))
+    blocks, done = played(nothing(plan), sound(plan))
+    assert [block.setup for block in blocks.blocks] == [1, 1, 1]
+    assert done == Done(State.MEASURED, "another block would end after the budget of 16 min 40 s")
+    blocks, _ = played(nothing(replace(plan, extent=Extent(7, 3, budget_s=1_120.0))), sound(plan))
+    assert [block.setup for block in blocks.blocks] == [0, 1, 0, 1, 0, 1]
+
+
+def test_a_budget_that_is_given_later_counts_from_then_on() -> None:
+    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0))
+    blocks, _ = played(nothing(plan), sound(plan))
+    spent_s = 540.0
+    more = known(blocks, spent_s, given=Budget(400.0, spent_s))
+    assert isinstance(decided(more), Block)
+    assert isinstance(decided(replace(more, spent_s=spent_s + 220.0)), Block)  # a block takes 180 s
+    assert decided(replace(more, spent_s=spent_s + 221.0)) == Done(
+        State.MEASURED, "another block would end after the budget of 6 min 40 s"
+    )
+    assert isinstance(decided(known(nothing(replace(plan, extent=Extent(7, 6))), given=Budget(1.0))), Done)
+
+
+def test_what_is_left_takes_as_long_as_the_blocks_that_are_due() -> None:
+    plan = replace(PLAN, extent=Extent(7, 6, budget_s=600.0), absent=(Absent(0, 2, "needs CONFIG_MD"),))
+    blocks, _ = played(nothing(plan), sound(plan))
+    assert [(block.setup, len(block.arms)) for block in blocks.blocks] == [(0, 2), (1, 3), (0, 2), (1, 3)]
+    assert left_s(blocks) == 4 * 2 * 60.0 + 4 * 3 * 60.0
+    assert left_s(played(nothing(), sound(PLAN))[0]) == 0.0
+    until = replace(plan, extent=Extent(7, 6, until=0.05), absent=(Absent(0, 0, "no"),))
+    assert left_s(replace(blocks, plan=until)) == (6 - 2) * 3 * 60.0
+
+
+def test_a_budget_that_ends_hides_no_setup_that_was_given_up() -> None:
+    plan = replace(PLAN, extent=Extent(7, 9, budget_s=900.0))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        return planted.trial(cell(plan, measure.block, measure.arm), 1_000.0, busy=measure.block.setup == 0)
+
+    _, done = played(nothing(plan), outcome)
+    assert done.message.startswith("another block would end after the budget")
+    assert [why.partition(":")[0] for why in done.given_up] == ["fio(partial.fio) on lvmcache(ssd,hdd)+ext4"]
+
+
+def test_a_weak_block_that_the_budget_does_not_repeat_has_nothing_in_its_place() -> None:
+    plan = replace(PLAN, setups=SETUPS[1:], extent=Extent(7, 6, budget_s=750.0))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        return planted.trial(cell(plan, measure.block, measure.arm), 1_000.0, busy=n in (3, 10))
+
+    blocks, done = played(nothing(plan), outcome)
+    assert done.message.startswith("another block would end after the budget")
+    assert [blocks.state(block) for block in blocks.blocks] == [
+        BlockState.WEAK, BlockState.DONE, BlockState.DONE, BlockState.WEAK,
+    ]  # fmt: skip
+    found = result_of(blocks)
+    assert (found.void, found.missing) == (2, 1)
+
+
+def test_a_block_that_is_too_long_for_the_budget_is_not_begun_at_all() -> None:
+    plan = replace(PLAN, extent=Extent(7, 6, budget_s=200.0))
+    assert block_s(nothing(plan), 0) == 3 * (30.0 + 41.0 + 40.0)
+    blocks, done = played(nothing(plan), sound(plan))
+    assert (blocks.blocks, done.message) == ((), "another block would end after the budget of 3 min 20 s")
+
+
+NOISE = (0.0, 0.02, -0.02, 0.01, -0.01, 0.03, -0.03)
+
+
+@pytest.mark.parametrize(("noise", "looked_after"), [(0.5, 6), (1.4, 9), (1.8, 12), (10.0, 20)])
+def test_until_goes_on_as_long_as_an_interval_is_wide(noise: float, looked_after: int) -> None:
+    plan = replace(PLAN, arms=ARMS[:2], setups=SETUPS[1:], extent=Extent(7, 6, until=0.05))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        value = 1_000.0 * (1 + noise * NOISE[n % len(NOISE)]) * (2 if measure.arm == 1 else 1)
+        return planted.trial(cell(plan, measure.block, measure.arm), value)
+
+    blocks, done = played(nothing(plan), outcome)
+    assert len(blocks.counted(0)) == looked_after
+    every = "every" if looked_after < 20 else "not every"
+    assert done.message == f"{every} interval is within ±5 %: {looked_after} blocks on each setup"
+
+
+def test_how_many_blocks_made_the_intervals_narrow_is_said_of_each_setup() -> None:
+    plan = replace(PLAN, arms=ARMS[:2], extent=Extent(7, 6, until=0.05), absent=(Absent(2, 0, "no"),))
+    plan = replace(plan, setups=(*SETUPS, on("ssd"), on("hdd+xfs")))
+
+    def outcome(measure: Measure, n: int) -> Trial:
+        noise = 1.4 if measure.block.setup == 1 else 0.1
+        value = 1_000.0 * (1 + noise * NOISE[n % len(NOISE)])
+        return planted.trial(cell(plan, measure.block, measure.arm), value)
+
+    blocks, done = played(nothing(plan), outcome)
+    assert [len(blocks.counted(setup)) for setup in range(4)] == [6, 9, 0, 6]
+    assert done.message == (
+        "every interval is within ±5 %: 6 blocks on lvmcache(ssd,hdd)+ext4 and hdd+xfs; 9 blocks on hdd+ext4;"
+        " n/a: ssd+ext4"
+    )
+
+
+def test_a_lone_interval_that_ends_its_setup_leaves_out_less() -> None:
+    """By chance it is narrow too early; that several are so at once is no such chance."""
+    until = Extent(7, 6, until=0.05)
+    lone = nothing(replace(PLAN, arms=ARMS[:2], extent=until))
+    assert lone.alpha(0) == LOOKED_ALPHA
+    assert nothing(replace(PLAN, arms=ARMS[:2])).alpha(0) == ALPHA, "six blocks, whatever they show"
+    assert nothing(replace(PLAN, extent=until)).alpha(0) == ALPHA
+    lacks = replace(PLAN, extent=until, absent=(Absent(0, 2, "needs CONFIG_X"),))
+    assert [nothing(lacks).alpha(setup) for setup in (0, 1)] == [LOOKED_ALPHA, ALPHA]

@@ -1,4 +1,4 @@
-"""A comparison on several hosts: each block on one of them, and whatever one of them does."""
+"""A comparison on several hosts or guests: each block on one host, and whatever one of them does."""
 
 import random
 from collections import Counter
@@ -21,7 +21,7 @@ from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.crew import Fleet
+from tests.bisect.crew import Fleet, Guests
 from tests.compare import planted
 from tests.compare.desk import Desk
 from tests.kernel.test_image import bzimage
@@ -201,8 +201,7 @@ def test_a_host_on_which_everything_fails_is_excluded(room: Room, monkeypatch: p
     (said,) = (text for text in room.notes() if text.startswith("broken is excluded from this run: "))
     assert "block 2, stage checkout: no space left on the device" in said
     assert len(fleet.of("broken", TrialRequest)) == 4
-    with Store.open(room.desk.place / "run" / "record.sqlite", readonly=True) as store:
-        assert len(store.facts(InfraFault)) == 4
+    assert len(room.desk.facts(InfraFault)) == 4
 
 
 def test_failures_between_which_it_works_do_not_set_a_host_aside(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,3 +331,24 @@ def test_an_image_that_no_other_host_has_is_refused_before_anything_is_made(room
     with pytest.raises(UserError, match="which no other host has"), begun:
         pass
     assert not (room.desk.place / "run").exists()
+
+
+COUNTED_RUNS = 3
+
+
+def test_each_trial_is_measured_once_whatever_ends_first(desk: Desk) -> None:
+    desk.begin("c0", "c3", stacks=("lvmcache", "hdd"), runs=COUNTED_RUNS)
+    values = planted.by_name(desk.shas, {"c0": 1_000.0, "c3": 1_300.0})
+    guests = Guests(planted.Bench(value=values), 2, random.Random(1))
+    equip = fakes.equipped(guests, Crew(guests=2))
+    run = RunDirectory.open(desk.place / "run")
+    with run.lock(), Store.open(run.database) as store:
+        assert session.go_on(run, store, desk.told.append, equip) == Done(
+            State.MEASURED, f"{COUNTED_RUNS} blocks on each setup"
+        )
+    blocks = desk.blocks()
+    assert [len(blocks.counted(setup)) for setup in (0, 1)] == [COUNTED_RUNS, COUNTED_RUNS]
+    assert len(blocks.blocks) == 2 * COUNTED_RUNS
+    assert guests.most == 2
+    places = {event.host for event in desk.told if isinstance(event, OnHost) and isinstance(event.event, Planned)}
+    assert places == {"guest 1", "guest 2"}
