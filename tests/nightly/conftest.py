@@ -24,7 +24,15 @@ from bisector.nightly.job_history import JobHistory, replay
 from bisector.nightly.night import Mailer, NightContext
 from bisector.nightly.plan import NightJob
 from bisector.store.log import DATABASE
-from bisector.store.nights import JobBegun, JobFact, NightEnding, NightEvent, NightRecord, nights_home
+from bisector.store.nights import (
+    BisectionConcluded,
+    JobBegun,
+    JobFact,
+    NightEnding,
+    NightEvent,
+    NightRecord,
+    nights_home,
+)
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
 from tests import fakes
@@ -157,8 +165,16 @@ class World:
         path.write_text(text, encoding="utf-8")
         return path
 
-    def night(self, dies: tuple[str, type[JobFact]] | None = None) -> NightEnding:
-        """One process's night, or its death."""
+    def slower(self, culprit: str = "c6", tip: str = "c9") -> None:
+        """A night, and what was pushed since: from the culprit on everything is slow."""
+        self.night()
+        self.slow_from["cache"] = culprit
+        self.push("cache", tip)
+
+    def night(self, dies: tuple[str, type[JobFact]] | None = None, tip: str = "") -> NightEnding:
+        """One process's night, or its death; the branch of the first job is at another tip by then, if one is given."""
+        if tip:
+            self.push("cache", tip)
         with night.only_one(nights_home()), Record.open(nights_home() / DATABASE) as record:
             record.dies = dies
             context = NightContext(record, self.letters, self._tell, nights_home(), self.equip, self.hosts)
@@ -185,6 +201,12 @@ class World:
 
     def history(self, job: str = "cache") -> JobHistory:
         return replay(event for event in self.events() if event.job == job)
+
+    @property
+    def concluded(self) -> BisectionConcluded:
+        """The end of the only bisection that has one."""
+        (found,) = (one for night in self.history().nights for one in night.concluded)
+        return found
 
     def measured(self, job: str = "cache") -> list[str]:
         """The names of the commits that were measured, in their order."""

@@ -58,8 +58,7 @@ def test_nothing_new_costs_one_fetch_and_one_trial(world: World, monkeypatch: py
 def test_tips_are_trials_in_a_store_of_their_job(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """With those of other nights, as long as the job is measured alike; the history shows their figures."""
     for tip in ("c2", "c5"):
-        world.push("cache", tip)
-        world.night()
+        world.night(tip=tip)
     world.settings += "\nworkload.file_size = '40MiB'"
     world.night()
     measured = [event.fact for event in world.events() if isinstance(event.fact, Measurement)]
@@ -89,12 +88,10 @@ def test_a_night_that_is_killed_before_it_knows_of_its_trial(world: World) -> No
 
 def test_change_is_bisected_and_told(world: World) -> None:
     world.settings = ""
-    world.night()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
+    world.slower()
     assert world.night() is NightEnding.DONE
     ((_, run_dir),) = world.letters.reports
-    concluded = world.history().nights[-1].concluded[0]
+    concluded = world.concluded
     assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c6")
     assert (concluded.run_dir, concluded.new_value) == (run_dir, fakes.SLOW_IOPS)
     # A better-known branch that has the commit, too, is not the one of the job.
@@ -105,8 +102,7 @@ def test_change_is_bisected_and_told(world: World) -> None:
         made = reporting.report(RunDirectory(run_dir), store)
     assert (made.origin.branch, made.origin.url) == ("main", "../cache.git")
     # From here on slow is what is usual.
-    world.push("cache", "c10")
-    world.night()
+    world.night(tip="c10")
     assert world.classes() == ["first", "slower", "same"]
     assert len(world.letters.reports) == 1
 
@@ -120,8 +116,7 @@ def test_what_spoils_figures_or_records_is_told(world: World, monkeypatch: pytes
     assert "cache: warning: run directory: cache is on tmpfs" in world.told
     world.told.clear()
     world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
-    world.night()
+    world.night(tip="c9")
     ((_, run_dir),) = world.letters.reports
     assert f"cache: warning: run directory: {run_dir.name} is on tmpfs" in world.told
 
@@ -138,8 +133,7 @@ def test_a_tip_of_another_era_is_no_regression_and_begins_a_new_history(world: W
     world.night()
     era[0], bench.slow_iops = UPGRADED, bench.slow_iops / 8
     for tip in ("c3", "c4"):
-        world.push("cache", tip)
-        world.night()
+        world.night(tip=tip)
     assert world.measured() == ["c2", "c3", "c4"]
     assert world.classes() == ["first", "first", "same"]
     said = f"cache: {fakes.HOST} changed since trial 1: QEMU 7.2.22 → 7.2.23; a new history begins there"
@@ -154,8 +148,7 @@ def test_recovery_is_usual_from_the_second_time_on_where_regressions_are_wanted(
     world.night()
     world.slow_from.clear()
     for tip in ("c3", "c4", "c5"):
-        world.push("cache", tip)
-        world.night()
+        world.night(tip=tip)
     assert world.measured() == ["c2", "c3", "c4", "c5"]
     assert world.classes() == ["first", "faster", "faster", "same"]
 
@@ -166,18 +159,14 @@ def test_recovery_is_bisected_where_both_are_wanted(world: World) -> None:
     engine.slow_iops, engine.fast_iops = fakes.SLOW_IOPS, fakes.FAST_IOPS
     world.slow_from["cache"] = "c4"  # fast from there on
     world.night()
-    world.push("cache", "c5")
-    world.night()
-    concluded = world.history().nights[-1].concluded[0]
-    assert world.name_of(concluded.first_sha) == "c4"
+    world.night(tip="c5")
+    assert world.name_of(world.concluded.first_sha) == "c4"
 
 
 def test_threshold_of_the_settings_draws_the_line(world: World) -> None:
     world.settings += "\nbisect.threshold = 3900"
     world.engines["cache"].fast_iops = 3_800.0
-    world.night()
-    world.slow_from["cache"] = "c5"
-    world.push("cache", "c8")
+    world.slower("c5", "c8")
     world.night()
     assert world.classes() == ["first", "slower"]
 
@@ -204,8 +193,7 @@ def test_newest_tag_is_measured_once_and_compared_with(make_world: Make) -> None
     world.slow_from["cache"] = "c2"
     world.night()
     assert world.measured()[:2] == ["c1", "c2"]
-    concluded = world.history().nights[-1].concluded[0]
-    assert world.name_of(concluded.first_sha) == "c2"
+    assert world.name_of(world.concluded.first_sha) == "c2"
     world.push("cache", "c3")
     histories.git(world.path / "cache.git", "tag", "v3", world.shas["c3"])  # the tip is not compared with itself
     before = len(world.measured())
@@ -255,11 +243,9 @@ def test_a_night_measures_an_answer_of_counted_time_by_the_hosts_clock_too(
         return fakes.counted(measure(request), request) if is_counted else measure(request)
 
     monkeypatch.setattr(engine, "measure", by_its_clock)
-    world.night()
-    world.slow_from["cache"] = "c4"
-    world.push("cache", "c6")
+    world.slower("c4", "c6")
     assert world.night() is NightEnding.DONE
-    (concluded,) = (one for night in world.history().nights for one in night.concluded)
+    concluded = world.concluded
     assert (concluded.state, world.name_of(concluded.first_sha)) == (State.FOUND, "c4")
     with Store.open(concluded.run_dir / CONFIRMED / DATABASE, readonly=True) as store:
         assert store.plan is not None

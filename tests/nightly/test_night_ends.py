@@ -56,9 +56,7 @@ def test_two_nights_never_overlap(world: World, monkeypatch: pytest.MonkeyPatch)
 
 def test_stopped_in_time_and_gone_on_with_first(make_world: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_world(("first", "cache"))
-    world.night()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
+    world.slower()
     engine = world.engines["cache"]
 
     def rings(sha: str) -> bool:
@@ -73,8 +71,7 @@ def test_stopped_in_time_and_gone_on_with_first(make_world: Make, monkeypatch: p
     world.told.clear()
     assert world.night() is NightEnding.DONE
     assert world.told[0].startswith("cache: going on with the bisection")
-    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, BisectionConcluded))
-    assert world.name_of(concluded.first_sha) == "c6"
+    assert world.name_of(world.concluded.first_sha) == "c6"
 
 
 def test_alarm_is_given_in_time() -> None:
@@ -132,8 +129,7 @@ def test_trial_that_is_longer_than_the_time_left_is_not_begun(world: World, monk
     world.budget_hours = 1.8 * last.total_s / 3600
     late = property(lambda self: 0.6 * self.seconds)
     monkeypatch.setattr(Deadline, "elapsed_s", late)
-    world.push("cache", "c5")
-    assert world.night() is NightEnding.OUT_OF_TIME
+    assert world.night(tip="c5") is NightEnding.OUT_OF_TIME
     assert world.measured() == ["c2"]
     world.budget_hours *= 10
     assert world.night() is NightEnding.DONE
@@ -156,9 +152,7 @@ def test_job_that_was_not_reached_comes_first(make_world: Make, monkeypatch: pyt
 
 def test_a_bisection_that_kills_every_night_starves_no_job(make_world: Make) -> None:
     world = make_world(("one", "cache"))
-    world.night()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
+    world.slower()
     engine = world.engines["cache"]
     engine.kill_at = 3
     with pytest.raises(fakes.Killed):
@@ -203,17 +197,14 @@ def test_killed_at_each_step(make_world: Make) -> None:
     world.night()
     # Told, and killed before that was recorded: a draft is written anew, and who sends keeps a record of his own.
     assert [name for name, _ in world.letters.reports] == ["cache"] * 2
-    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, BisectionConcluded))
-    assert world.name_of(concluded.first_sha) == "c6"
+    assert world.name_of(world.concluded.first_sha) == "c6"
     assert world.measured("one") == ["c2", "c9"]
     assert [world.history(name).result for name in world.names] == [TipResult.SAME, TipResult.SLOWER, TipResult.SAME]
     assert all(world.history(name).nights[-1].done for name in world.names)
 
 
 def test_killed_in_each_trial(world: World) -> None:
-    world.night()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
+    world.slower()
     engine = world.engines["cache"]
     deaths = iter(range(2, 7))
     dies_at = next(deaths)
@@ -230,8 +221,7 @@ def test_killed_in_each_trial(world: World) -> None:
         engine.measured.pop()
         dies_at = next(deaths, 0)
     world.night()
-    (concluded,) = (event.fact for event in world.events() if isinstance(event.fact, BisectionConcluded))
-    assert world.name_of(concluded.first_sha) == "c6"
+    assert world.name_of(world.concluded.first_sha) == "c6"
     # Nothing is measured twice but the ends, of which one was this night's tip and one an earlier one's.
     assert world.measured() == ["c2", "c9", "c2", "c9", "c5", "c7", "c6"]
 
@@ -252,16 +242,13 @@ def test_files_of_trials_without_a_record_go(world: World) -> None:
     for name in ("0001-0123456789ab", "0002-0123456789ab", "lost+found", "0003"):
         (trials / name).mkdir(parents=True)
     (trials / "0002-0123456789ac").touch()
-    world.push("cache", "c5")
-    assert world.night() is NightEnding.DONE
+    assert world.night(tip="c5") is NightEnding.DONE
     assert world.history().nights[-1].done
     assert sorted(path.name for path in trials.iterdir()) == ["0002-0123456789ac", "0003", "lost+found"]
 
 
 def test_killed_before_a_run_has_its_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.night()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
+    world.slower()
 
     def killed(*_: object, **__: object) -> None:
         raise fakes.Killed

@@ -65,8 +65,7 @@ def test_weak_evidence_and_infrastructure_errors_are_tried_again(world: World) -
     world.engines["cache"].busy = {world.shas["c2"]: 2}
     world.engines["cache"].infra = {world.shas["c3"]: 2}
     world.night()
-    world.push("cache", "c3")
-    world.night()
+    world.night(tip="c3")
     assert world.measured() == ["c2"] * 3 + ["c3"]
     assert world.classes() == ["first", "same"]
     assert not world.letters.notices
@@ -74,21 +73,16 @@ def test_weak_evidence_and_infrastructure_errors_are_tried_again(world: World) -
 
 def test_branch_that_was_reset_is_told_and_gone_on_from(world: World) -> None:
     world.push("cache", "c9")
-    world.night()
-    world.slow_from["cache"] = "c1"
-    world.push("cache", "c4")
+    world.slower("c1", "c4")
     world.night()
     ((_, _, text),) = world.letters.notices
     assert "swapped" in text
-    world.push("cache", "c5")
-    world.night()
+    world.night(tip="c5")
     assert world.classes() == ["first", "slower", "same"]
 
 
 def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.night()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
+    world.slower()
 
     def fails(*_: object) -> None:
         raise InfraError("no room on the disk")
@@ -104,8 +98,7 @@ def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: 
         f"given up after 3 nights: no room on the disk\n\nbisector resume --run-dir {run_dir} goes on with it all the "
         f"same; until it is ended by bisector reset --run-dir {run_dir} its files stay, and its references in "
     )
-    world.push("cache", "c10")
-    world.night()
+    world.night(tip="c10")
     assert world.classes()[-1] == "same"
 
 
@@ -150,9 +143,7 @@ def test_bisection_that_takes_all_hours_and_fails_takes_no_other_jobs_night(
     make_world: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world(("cache", "other"))
-    world.night()
-    world.slow_from["cache"] = "c6"
-    world.push("cache", "c9")
+    world.slower()
     hours_gone = False
 
     def fails_at_the_end(*_: object) -> None:
@@ -190,9 +181,7 @@ def test_a_letter_that_nobody_can_write_ends_no_night(make_world: Make, monkeypa
 
 
 def test_report_that_fails_is_tried_the_next_night(world: World) -> None:
-    world.night()
-    world.slow_from["cache"] = "c3"
-    world.push("cache", "c3")
+    world.slower("c3", "c3")
     world.letters.mute = True
     world.night()
     assert not world.history().nights[-1].done

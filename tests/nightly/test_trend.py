@@ -1,8 +1,8 @@
-"""The history of nights as lines and as a plot."""
+"""The history of nights as lines and as a plot, also of a job that is judged by a latency."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,11 +12,14 @@ import pytest
 
 from bisector.core.json_document import text
 from bisector.core.objective import Objective
+from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.nightly.job_history import Reference, TipResult, classify, replay, usual_factor
+from bisector.nightly.plan import conditions, load
 from bisector.nightly.trend import SEEN, History, NightsPlot, Trend, trend_blocks, trends
 from bisector.report.drawing import Picture, draw, following
 from bisector.report.terminal import as_text, lines_of
+from bisector.store.log import DATABASE
 from bisector.store.nights import (
     BisectionBegun,
     BisectionConcluded,
@@ -27,11 +30,15 @@ from bisector.store.nights import (
     Measurement,
     Night,
     NightEvent,
+    NightRecord,
     Tip,
     TipRole,
+    nights_home,
 )
-from tests import examples
+from bisector.trial.runner import TrialRequest
+from tests import examples, fakes
 from tests.docs.json_schema import valid
+from tests.nightly.conftest import World
 from tests.report.drawn import Drawn, panels
 
 RUN = Path("/runs/1")
@@ -65,8 +72,8 @@ NIGHTS = tuple(Night(n, f"2026-01-{n % 28 + 1:02d}T01:30:00+00:00", "nightly.tom
 
 def test_what_creeps_is_marked_where_it_began() -> None:
     found = trend(series((4_000, 20), (3_600, 12)))
-    (point,) = (one for one in found.nights if one.level_change)
-    assert point.night == 21
+    (night,) = (one for one in found.nights if one.level_change)
+    assert night.night == 21
     assert {str(one.result) for one in found.nights} == {"first", "same"}
     document = valid("history", text(History.of([found], NIGHTS)))
     (change,) = [one["level_change"] for one in document["jobs"][0]["nights"] if one["level_change"]]
@@ -272,3 +279,83 @@ def test_levels_and_the_commit_that_made_one() -> None:
     (_, before), (end, _), (start, after), (last, _) = made.points["level (median)"]
     assert (end, start, last) == (at(11) - half, at(11) - half, at(20) + half)
     assert (before, after) == (pytest.approx(4_000, rel=0.02), pytest.approx(1_000, rel=0.02))
+
+
+# By a latency, of which less is better
+
+
+METRIC = "read.clat.mean"
+SETTINGS = f'bisect.strategy = "git"\nbisect.metric = "{METRIC}"'
+
+
+@dataclass
+class Latencies(fakes.FakeExecutor):
+    """The jobs of a slow commit wait for longer: 2 ms at 4,000 IOPS, 8 ms at 1,000."""
+
+    def measure(self, request: TrialRequest) -> Trial:
+        trial = super().measure(request)
+        runs = (
+            replace(run, jobs=tuple(replace(job, clat_mean_ns=8e9 / job.iops_mean) for job in run.jobs))
+            for run in trial.runs
+        )
+        return replace(trial, runs=tuple(runs))
+
+
+@pytest.fixture
+def by_latency(world: World) -> World:
+    world.settings = SETTINGS
+    engine = world.engines["cache"]
+    world.engines["cache"] = Latencies(engine.is_new, slow_iops=engine.slow_iops, fast_iops=engine.fast_iops)
+    return world
+
+
+def shown(by_latency: World) -> tuple[list[str], NightsPlot, list[Night]]:
+    with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:
+        known = list(record.nights())
+    found = trends(by_latency.events())
+    return as_text(lines_of(trend_blocks(found, known), 100)).splitlines(), NightsPlot.of(found, known), known
+
+
+def test_a_night_that_got_slower_by_latency_is_bisected(by_latency: World) -> None:
+    by_latency.slower()
+    by_latency.night()
+    assert by_latency.classes() == ["first", "slower"]
+    (concluded,) = by_latency.history().nights[-1].concluded
+    assert (concluded.state, by_latency.name_of(concluded.first_sha)) == (State.FOUND, "c6")
+    assert "cache: regression, 2.00 to 8.00 ms (read.clat.mean of the worst job): bisecting" in by_latency.told
+    assert not [line for line in by_latency.told if "IOPS" in line]
+    lines, plot, _ = shown(by_latency)
+    head = next(n for n, line in enumerate(lines) if line.split() == ["night", "tip", METRIC, "class"])
+    assert lines[head + 1].split()[3:] == ["2.00", "ms", "/", "1.00", "ms", "first"]  # the worst job first
+    assert "8.00 ms / 1.00 ms" in lines[head + 2]
+    assert plot.title == "read.clat.mean of the worst job, night by night"
+    (panel,) = panels(plot)
+    assert panel.values("tip, compared with nothing yet") == [2e6]
+    assert panel.values("tip slower") == pytest.approx([8e6])
+
+
+def test_a_metric_that_fio_does_not_write_is_told_after_one_trial(by_latency: World) -> None:
+    """It is no fault of the tip, and no busy host: more trials of it tell nothing."""
+    by_latency.settings = SETTINGS.replace(METRIC, "read.clat.p99.5")
+    by_latency.night()
+    assert len(by_latency.engines["cache"].measured) == 1
+    trouble = by_latency.history().nights[-1].trouble
+    assert trouble is not None
+    assert (trouble.step, trouble.message) == ("measure", "the full run has no read.clat.p99.5")
+    assert "read.clat.p99" in trouble.hint
+
+
+def test_another_metric_begins_anew(by_latency: World) -> None:
+    by_latency.settings = 'bisect.strategy = "git"'
+    before = conditions(load(by_latency.config()).jobs[0].measuring)
+    by_latency.night()
+    by_latency.settings = SETTINGS
+    assert conditions(load(by_latency.config()).jobs[0].measuring) != before
+    by_latency.night()
+    assert by_latency.classes() == ["first", "first"]
+    assert by_latency.measured() == ["c2", "c2"]
+    _, plot, known = shown(by_latency)
+    begun = [datetime.fromisoformat(one.started_at) for one in known]
+    first = panels(plot)[0].points["tip, compared with nothing yet"]
+    assert [when for when, _ in first] == [begun[1], begun[0]]
+    assert [value for _, value in first] == [2e6, 0.03], "IOPS have no place on the axis of a latency"
