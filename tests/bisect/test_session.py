@@ -20,7 +20,8 @@ from bisector.mail.outbox import DRAFT
 from bisector.store.facts import Fact, StateChange
 from bisector.store.store import Store
 from tests import fakes, recorded_run
-from tests.bisect.site import DEFAULTS, RUNS, Site, interrupted_at
+from tests.bisect.lab import DEFAULTS
+from tests.bisect.site import RUNS, Site, interrupted_at
 from tests.git import histories
 from tests.git.conftest import unconfigured as unconfigured  # noqa: PLC0414 - a fixture of this room, too
 from tests.nested import nested
