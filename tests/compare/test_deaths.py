@@ -1,7 +1,5 @@
 """A process may die before and after each fact of a comparison: the next one comes to the same, and repeats nothing."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,8 +80,9 @@ def life(
         return carry_out(plan, store, equipment, lambda event: None), store.added
 
 
-@contextmanager
-def _unbroken(place: Path) -> Iterator[World]:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    place = tmp_path_factory.mktemp("world")
     shas = histories.build(place / "linux", histories.linear(3))
     (place / "hz.config").write_text("CONFIG_DM_CACHE_SMQ=y\n")
     setups, own = (settings("lvmcache"), settings("hdd")), (str(place / "hz.config"),)
@@ -94,13 +93,7 @@ def _unbroken(place: Path) -> Iterator[World]:
     executor = bench(shas)
     done, added = life(plan, row, place / "unbroken.sqlite", executor)
     with Mortal.open(place / "unbroken.sqlite") as store:
-        yield World(plan, shas, row, done, len(executor.requests), added, store.facts(Block), store.placed())
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with _unbroken(tmp_path_factory.mktemp("world")) as made:
-        yield made
+        return World(plan, shas, row, done, len(executor.requests), added, store.facts(Block), store.placed())
 
 
 def test_the_unbroken_run_has_every_kind_of_fact(world: World) -> None:

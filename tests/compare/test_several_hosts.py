@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -38,6 +39,7 @@ def bench(desk: Desk, times: float = 1.0) -> planted.Bench:
 class Hosts(Fleet):
     """Hosts that come and go: ``leaves`` says after how many jobs a host is gone, ``returns`` after how many more."""
 
+    benches: Mapping[str, planted.Bench]
     leaves: dict[str, int] = field(default_factory=dict)
     returns: dict[str, int] = field(default_factory=dict)
     jobs: list[tuple[str, Job]] = field(default_factory=list)
@@ -120,7 +122,7 @@ def room(desk: Desk) -> Room:
     return Room(desk)
 
 
-def three(room: Room) -> dict[str, fakes.FakeExecutor]:
+def three(room: Room) -> dict[str, planted.Bench]:
     return {"one": bench(room.desk), "two": bench(room.desk, 4.0), "three": bench(room.desk, 0.5)}
 
 
@@ -149,7 +151,6 @@ def test_each_kernel_is_built_once_and_they_are_built_at_the_same_time(room: Roo
     fleet = Hosts(three(room))
     room.desk.begin("c0", "c1", "c2", "c3", runs=1, placebo=True)
     for one in fleet.benches.values():
-        assert isinstance(one, planted.Bench)
         one.value = planted.by_name(room.desk.shas, {f"c{n}": 1_000.0 for n in range(4)})
     room.go_on(fleet)
     builds = [(host, job.request.commit.sha) for host, job in fleet.jobs if isinstance(job.request, BuildRequest)]
@@ -190,12 +191,11 @@ def test_a_block_that_was_replaced_is_not_gone_on_with(room: Room) -> None:
 def test_a_host_on_which_everything_fails_is_excluded(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Settings, "retries", RetryPolicy(waits_s=(0.0, 0.0, 0.0)))
     fleet = Hosts({"good": bench(room.desk), "broken": bench(room.desk)})
-    broken = fleet.benches["broken"]
 
-    def fails(request: TrialRequest) -> Trial:
+    def fails(request: TrialRequest) -> None:
         raise AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "broken")
 
-    broken.measure = fails  # type: ignore[method-assign] # a bench that breaks
+    fleet.benches["broken"].before = fails
     room.compare(fleet)
     room.check()
     (said,) = (text for text in room.notes() if text.startswith("broken is excluded from this run: "))
@@ -208,7 +208,6 @@ def test_failures_between_which_it_works_do_not_set_a_host_aside(room: Room, mon
     monkeypatch.setattr(Settings, "retries", RetryPolicy(waits_s=(0.0, 0.0, 0.0)))
     fleet = Hosts({name: bench(room.desk) for name in ("one", "two")})
     for one in fleet.benches.values():
-        assert isinstance(one, planted.Bench)
         one.infra_n = dict.fromkeys(range(1, 99, 3), 1)
     room.compare(fleet)
     room.check()
@@ -219,7 +218,6 @@ def test_failures_between_which_it_works_do_not_set_a_host_aside(room: Room, mon
 def test_the_last_host_is_not_excluded(room: Room) -> None:
     fleet = Hosts({name: bench(room.desk) for name in ("one", "two")})
     for one in fleet.benches.values():
-        assert isinstance(one, planted.Bench)
         one.infra_n = dict.fromkeys(range(1, 99), 99)
     with pytest.raises(InfraError, match="the network went away"):
         room.compare(fleet)
@@ -228,10 +226,10 @@ def test_the_last_host_is_not_excluded(room: Room) -> None:
 def test_a_host_that_lacks_something_is_excluded_and_input_that_is_refused_ends_it(room: Room) -> None:
     fleet = Hosts({"good": bench(room.desk), "bare": bench(room.desk)})
 
-    def lacks(request: TrialRequest) -> Trial:
+    def lacks(request: TrialRequest) -> None:
         raise UserError("there is no disk /dev/nvme1n1", "lsblk")
 
-    fleet.benches["bare"].measure = lacks  # type: ignore[method-assign] # see above
+    fleet.benches["bare"].before = lacks
     room.compare(fleet)
     room.check()
     assert "bare is excluded from this run: there is no disk /dev/nvme1n1" in room.notes()
@@ -240,15 +238,13 @@ def test_a_host_that_lacks_something_is_excluded_and_input_that_is_refused_ends_
 def test_a_kernel_that_panics_on_one_host_alone_is_measured_on_the_others(room: Room) -> None:
     """The host is used no more for that stack; the kernel is not absent."""
     fleet = Hosts({name: bench(room.desk) for name in ("one", "two", "odd")})
-    odd = fleet.benches["odd"]
-    usual, stack = odd.measure, room.desk.plan("c0", "c3").setups[0].setup.stack
+    stack = room.desk.plan("c0", "c3").setups[0].setup.stack
 
-    def panics(request: TrialRequest) -> Trial:
-        made = usual(request)
+    def panics(request: TrialRequest, made: Trial) -> Trial:
         is_it = request.commit.sha == room.desk.shas["c3"] and request.cell.setup.stack == stack
         return replace(made, fault=replace(fakes.PANIC, stage=Stage.STORAGE), runs=()) if is_it else made
 
-    odd.measure = panics  # type: ignore[method-assign] # see above
+    fleet.benches["odd"].also = panics
     room.compare(fleet)
     room.check()
     blocks = room.desk.blocks()
