@@ -15,7 +15,7 @@ from bisector.status import from_record
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.lab import BOTH, BY_GIT, DEFAULTS, Lab, lab_of
+from tests.bisect.lab import BOTH, BY_GIT, DEFAULTS, Lab
 from tests.examples import ERA, STARTED_AT, UPGRADED
 from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
@@ -145,52 +145,46 @@ class Upgraded(fakes.FakeExecutor):
         return replace(made, era=UPGRADED if changed else self.before)
 
 
-def lab(path: Path, settings: Settings) -> Lab:
-    return lab_of(path, histories.linear(17), "c0", "c16", settings=settings)
-
-
-def bench(at: Lab, since: int, **more: object) -> Upgraded:
-    return at.bench(Upgraded, CULPRIT, since=since, fast_iops=8_000.0, **more)
+def bench(lab: Lab, since: int, **more: object) -> Upgraded:
+    return lab.bench(Upgraded, CULPRIT, since=since, fast_iops=8_000.0, **more)
 
 
 @pytest.mark.parametrize(("settings", "since"), [(BY_GIT, 2), (BY_GIT, 5), (DEFAULTS, 3), (DEFAULTS, 6)])
-def test_the_ends_are_measured_again_and_the_answer_is_right(tmp_path: Path, settings: Settings, since: int) -> None:
-    at = lab(tmp_path, settings)
-    assert at.finds(bench(at, since)) == CULPRIT
-    told = [text for text in at.notes if "changed" in text]
+def test_the_ends_are_measured_again_and_the_answer_is_right(line: Lab, settings: Settings, since: int) -> None:
+    line.settings = settings
+    assert line.finds(bench(line, since)) == CULPRIT
+    told = [text for text in line.notes if "changed" in text]
     assert told == [
         f"the host changed since trial {since - 1}: QEMU 7.2.22 → 7.2.23; both ends are measured again here"
     ]
-    own = [(trial.era, at.names.get(trial.commit.sha)) for trial in at.trials()]
+    own = [(trial.era, line.names.get(trial.commit.sha)) for trial in line.trials()]
     assert {name for era, name in own[since - 1 : since + 2] if era == UPGRADED} >= {"c0", "c16"}
-    view = at.view()
+    view = line.view()
     lines = [(one.era, one.threshold) for one in view.host_thresholds]
     if since > 2:
         assert [era for era, _ in lines] == [ERA.digest, UPGRADED.digest]
         assert lines[0][1] == pytest.approx(8 * lines[1][1])
-    (host,) = hosts_of(at.path, at.trials())
+    (host,) = hosts_of(line.path, line.trials())
     changed = f"{UPGRADED.digest}, since {STARTED_AT}: QEMU 7.2.22 → 7.2.23"
     assert dict(host.facts)["era"] == f"{ERA.digest}, since {STARTED_AT}; {changed}"
     first = view.trials[since - 1]
     assert first.verdict in (Verdict.OLD, Verdict.NEW)
-    assert (first.verdict is Verdict.NEW) is (int(at.names[first.trial.commit.sha][1:]) >= int(CULPRIT[1:]))
+    assert (first.verdict is Verdict.NEW) is (int(line.names[first.trial.commit.sha][1:]) >= int(CULPRIT[1:]))
 
 
-def test_what_an_older_version_measured_is_of_an_era_that_is_not_known(tmp_path: Path) -> None:
-    at = lab(tmp_path, BY_GIT)
-    at.killed(bench(at, 99, before=None, kill_at=5))
-    assert at.finds(bench(at, 0)) == CULPRIT
-    told = [text for text in at.notes if "changed" in text]
+def test_what_an_older_version_measured_is_of_an_era_that_is_not_known(line: Lab) -> None:
+    line.killed(bench(line, 99, before=None, kill_at=5))
+    assert line.finds(bench(line, 0)) == CULPRIT
+    told = [text for text in line.notes if "changed" in text]
     assert told == [
         "the host changed since trial 4: what figures depended on before is not on record; both ends are measured again"
         " here"
     ]
 
 
-def test_a_host_that_was_changed_back_has_its_line_already(tmp_path: Path) -> None:
-    at = lab(tmp_path, BY_GIT)
-    at.killed(bench(at, 4, kill_at=7))
-    seen = len(at.trials())
-    assert at.finds(bench(at, 99)) == CULPRIT
-    assert not {"c0", "c16"} & {at.names.get(trial.commit.sha) for trial in at.trials()[seen:]}
-    assert sum("changed" in text for text in at.notes) == 1
+def test_a_host_that_was_changed_back_has_its_line_already(line: Lab) -> None:
+    line.killed(bench(line, 4, kill_at=7))
+    seen = len(line.trials())
+    assert line.finds(bench(line, 99)) == CULPRIT
+    assert not {"c0", "c16"} & {line.names.get(trial.commit.sha) for trial in line.trials()[seen:]}
+    assert sum("changed" in text for text in line.notes) == 1

@@ -1,15 +1,23 @@
-"""Changes of some per cent: from ends that are told apart in turn to an answer whose effect is shown."""
+"""Small changes: of some per cent, which readings in turn tell; and less in counted time, by several guests at once."""
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from bisector.campaign.instructions import Done
+from bisector.analysis.levels import LEAST_FACTOR
+from bisector.campaign.instructions import Crew, Done
+from bisector.config import options
+from bisector.core.errors import EndsDoNotReproduce
+from bisector.core.events import OnHost, Planned
+from bisector.core.trial import Artifact, Trial
 from bisector.core.verdict import State
+from bisector.trial.runner import TrialRequest
 from tests import fakes
-from tests.bisect.lab import DEFAULTS, Lab, lab_of
+from tests.bisect.crew import Guests
+from tests.bisect.lab import DEFAULTS, Lab, lab_of, tried
+from tests.examples import ERA
 from tests.git import histories
 
 COMMITS = 24
@@ -102,3 +110,117 @@ def test_where_the_ends_differed_by_the_day_alone_nothing_in_the_range_did_it(
     assert at.belief(outcome).no_change
     assert at.view().candidates == ()
     assert len(at.trials()) <= 60
+
+
+# In counted time: it is shown to be exact, small changes are found, and several guests measure at a time
+
+
+COUNTED = options.load({"machine.clock": "instructions"}, directory=Path("/")).settings
+ERA_COUNTED = replace(ERA, clock="8 ns an instruction").sealed
+COUNTED_COMMITS = 33
+CULPRIT = "c19"
+
+
+@dataclass
+class Bench(fakes.FakeExecutor):
+    """Guests that do the same again, unless ``is_exact`` says otherwise.
+
+    The new side is ``effect`` times as fast; by a kernel and the seed of its guest, which together make
+    always the same of it, a figure is off by a ``spread``.
+    """
+
+    effect: float = 1.01
+    spread: float = 0.0003
+    is_exact: bool = True
+    seeds: list[int] = field(default_factory=list)
+
+    def measure(self, request: TrialRequest) -> Trial:
+        self.fast_iops, self.seeds = self.slow_iops * self.effect, [*self.seeds, request.guest_seed]
+        key = f"{request.commit.sha}/{request.guest_seed}" + ("" if self.is_exact else f"/{request.n}")
+        self.factor = lambda _: 1 + random.Random(key).gauss(0.0, self.spread)
+        made = super().measure(request)
+        console = Artifact("console.log", f"trials/{request.n:04d}-{request.commit.short}/console.log", key, 1)
+        return replace(made, era=ERA_COUNTED, guest_seed=request.guest_seed, artifacts=(console,))
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Lab:
+    return lab_of(tmp_path, histories.linear(COUNTED_COMMITS), "c0", f"c{COUNTED_COMMITS - 1}", settings=COUNTED)
+
+
+@pytest.mark.parametrize(("effect", "spread"), [(1.001, 0.00003), (1.03, 0.003)])
+def test_a_small_change_is_found(counted: Lab, effect: float, spread: float) -> None:
+    assert counted.finds(counted.bench(Bench, CULPRIT, effect=effect, spread=spread)) == CULPRIT
+    assert len(counted.trials()) <= 16
+    assert sum("the same to the last bit" in text for text in counted.notes) == 1
+
+
+def test_the_old_end_is_read_with_the_same_seed_twice_and_then_with_others(counted: Lab) -> None:
+    counted.bisect(counted.bench(Bench, CULPRIT))
+    seeds: dict[str, list[int]] = {name: [] for name in ("c0", f"c{COUNTED_COMMITS - 1}", CULPRIT)}
+    for trial in counted.trials():
+        if (name := counted.names.get(trial.commit.sha)) in seeds:
+            seeds[name].append(trial.guest_seed)
+    assert seeds["c0"][:3] == [0, 0, 1]
+    assert seeds[f"c{COUNTED_COMMITS - 1}"][:2] == [0, 1]
+    assert seeds[CULPRIT][0] == 0
+
+
+@pytest.mark.parametrize(("guests", "is_exact"), [(1, True), (2, False)])
+def test_far_ends_are_shown_to_be_exact_when_an_answer_is_near(counted: Lab, guests: int, is_exact: bool) -> None:
+    counted.crew = Crew(guests=guests)
+    engine = counted.bench(Bench, CULPRIT, effect=8.0, spread=0.02, is_exact=is_exact)
+    assert counted.finds(Guests(engine, guests, random.Random(1))) == CULPRIT
+    of = [counted.names.get(trial.commit.sha) for trial in counted.trials()]
+    assert of.count("c0") == 2
+    assert [place for place, name in enumerate(of) if name == "c0"][1] >= 5
+    said = "the same to the last bit" if is_exact else "counted time is not exact here"
+    assert sum(said in text for text in counted.notes) == 1
+
+
+def test_without_the_time_to_show_that_it_is_exact_there_is_no_answer(
+    counted: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted.give(1e6)
+    engine = counted.bench(Bench, CULPRIT, effect=8.0, spread=0.02)
+    with monkeypatch.context() as patch:
+        patch.setattr("bisector.bisect.strategies.ends_in_time", lambda facts, trial: False)
+        outcome = counted.bisect(engine)
+    assert (outcome.state, outcome.out_of_time) == (State.NARROWED, True)
+    assert outcome.message.startswith("one of 1 commit")
+    trials = len(counted.trials())
+    assert counted.finds(engine) == CULPRIT
+    assert [counted.names.get(trial.commit.sha) for trial in counted.trials()[trials:]] == ["c0"]
+
+
+def test_trials_that_cannot_be_compared_are_not_repeated_for_ever(counted: Lab) -> None:
+    assert counted.finds(counted.far_engine(CULPRIT)) == CULPRIT  # whose trials do not say that they were counted
+    assert [counted.names.get(trial.commit.sha) for trial in counted.trials()].count("c0") == 3
+
+
+def test_ends_that_are_the_same_but_for_what_a_seed_makes_are_no_change(counted: Lab) -> None:
+    with pytest.raises(EndsDoNotReproduce):
+        counted.bisect(counted.bench(Bench, CULPRIT, effect=1.0, spread=0.01))
+
+
+@pytest.mark.parametrize(("seed", "effect"), [(0, 1.01), (1, 8.0)])
+def test_several_guests_at_a_time_come_to_the_same(counted: Lab, seed: int, effect: float) -> None:
+    counted.crew = Crew(guests=2)
+    guests = Guests(counted.bench(Bench, CULPRIT, effect=effect, spread=0.00003), 2, random.Random(seed))
+    assert counted.finds(guests) == CULPRIT
+    assert guests.most == 2
+    places = {event.host for event in counted.events if isinstance(event, OnHost) and isinstance(event.event, Planned)}
+    assert places == {"guest 1", "guest 2"}
+    assert len(tried(counted)) <= 20
+    # While the ends are read again, a guest without one of them measures what the search begins with.
+    of_ends = [counted.names.get(trial.commit.sha) for trial in counted.trials()]
+    lie_close = effect < LEAST_FACTOR
+    assert (of_ends.count("c0"), of_ends.count(f"c{COUNTED_COMMITS - 1}")) == ((3, 2) if lie_close else (2, 1))
+
+
+def test_a_process_that_is_killed_goes_on_with_all_its_guests(counted: Lab) -> None:
+    counted.crew = Crew(guests=2)
+    for kill_at in (2, 7):
+        with pytest.raises(fakes.Killed):
+            counted.bisect(Guests(counted.bench(Bench, CULPRIT, kill_at=kill_at), 2, random.Random(1)))
+    assert counted.finds(Guests(counted.bench(Bench, CULPRIT), 2, random.Random(1))) == CULPRIT
