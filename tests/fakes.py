@@ -106,6 +106,15 @@ def counted(made: Trial, request: TrialRequest) -> Trial:
     return replace(made, era=era, guest_seed=request.guest_seed, artifacts=(console,))
 
 
+def waiting(made: Trial, ns_per_s: float) -> Trial:
+    """The same trial, whose jobs wait for each I/O so many ns of the second that their IOPS share."""
+    runs = (
+        replace(run, jobs=tuple(replace(job, clat_mean_ns=ns_per_s / job.iops_mean) for job in run.jobs))
+        for run in made.runs
+    )
+    return replace(made, runs=tuple(runs))
+
+
 @dataclass
 class FakeExecutor:
     """An executor whose commits are fast when ``is_new`` says so, as are ends that have the commit called ``culprit``.
@@ -121,6 +130,7 @@ class FakeExecutor:
     cores have the speed ``mib_s`` at the trial of a number, and its figures that ``factor``. What comes of the trials
     ``mixed_up`` is changed at their first attempt. With ``keyed`` it is known what kernels were made from, so that they
     can be built once more; ``check_by_rebuild`` has what comes of it, else it is the kernel that was measured.
+    ``before`` is called for each trial, and ``also`` changes what came of it.
 
     What it was asked for is in ``requests``, ``builds`` and ``controls``, of whole trials the commits are ``measured``.
     """
@@ -150,6 +160,8 @@ class FakeExecutor:
     setup: Setup = examples.SETUP
     mib_s: Callable[[int], float] | None = None
     factor: Callable[[int], float] = lambda _: 1.0
+    before: Callable[[TrialRequest], object] = lambda _: None
+    also: Callable[[TrialRequest, Trial], Trial] = lambda _, made: made
     mixed_up: dict[int, Callable[[Trial], Trial]] = field(default_factory=dict)
     requests: list[TrialRequest] = field(default_factory=list)
     builds: list[BuildRequest] = field(default_factory=list)
@@ -233,7 +245,8 @@ class FakeExecutor:
         return self.does_not_build.get((compiler.command, commit.sha))
 
     def measure(self, request: TrialRequest) -> Trial:
-        return replace(self._measured(request), cell=request.cell)
+        self.before(request)
+        return self.also(request, replace(self._measured(request), cell=request.cell))
 
     def _measured(self, request: TrialRequest) -> Trial:
         commit, setup = request.commit, request.cell.setup

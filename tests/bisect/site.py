@@ -91,13 +91,11 @@ class Site:
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, site: Site, subject: str) -> None:
     """The person presses Ctrl-C when this commit's sources are checked out."""
 
-    def measure(self: fakes.FakeExecutor, request: TrialRequest) -> Trial:
+    def before(request: TrialRequest) -> None:
         if request.commit.subject == subject:
             raise KeyboardInterrupt
-        return whole(self, request)
 
-    whole = fakes.FakeExecutor.measure
     with monkeypatch.context() as patch:
-        patch.setattr(fakes.FakeExecutor, "measure", measure)
+        patch.setattr(site.engine, "before", before)
         with pytest.raises(Interrupted):
             site.begin()

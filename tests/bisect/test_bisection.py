@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -320,21 +320,6 @@ def test_runs_may_end_early_but_for_those_that_the_answer_rests_on(by_bayes: Lab
     assert {("c6", True), ("c7", True), ("c8", False)} <= set(runs)
 
 
-@dataclass
-class Timed(fakes.FakeExecutor):
-    """An executor whose jobs take as long for each I/O as their IOPS at a depth of 16 make it."""
-
-    def measure(self, request: TrialRequest) -> Trial:
-        trial = super().measure(request)
-        return replace(
-            trial,
-            runs=tuple(
-                replace(run, jobs=tuple(replace(job, clat_mean_ns=16e9 / job.iops_mean) for job in run.jobs))
-                for run in trial.runs
-            ),
-        )
-
-
 @pytest.mark.parametrize(
     ("metric", "over", "values", "turned"),
     [
@@ -349,7 +334,8 @@ def test_any_metric_is_bisected_in_either_direction_by_the_same_code(
     chosen = replace(DEFAULTS.bisect, metric=metric, over=over)
     lab = lab_of(tmp_path, histories.linear(12), "c0", "c11", settings=replace(DEFAULTS, bisect=chosen))
     speeds = (8_000.0, fakes.SLOW_IOPS) if turned else (fakes.SLOW_IOPS, 8_000.0)
-    engine = lab.bench(Timed, "c7", slow_iops=speeds[0], fast_iops=speeds[1], stops_early=True)
+    engine = lab.engine("c7", slow_iops=speeds[0], fast_iops=speeds[1], stops_early=True)
+    engine.also = lambda _, made: fakes.waiting(made, 16e9)
     outcome = lab.bisect(engine)
     assert lab.found(outcome) == "c7"
     assert f"is the first {'bad' if turned else 'fixed'} commit" in outcome.message

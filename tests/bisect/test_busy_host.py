@@ -133,7 +133,7 @@ class Upgraded(fakes.FakeExecutor):
 
     since: int = 0
     slow: float = 1 / 8
-    before: Era | None = ERA
+    era: Era | None = ERA
 
     def measure(self, request: TrialRequest) -> Trial:
         changed = request.n >= self.since
@@ -142,7 +142,7 @@ class Upgraded(fakes.FakeExecutor):
             self.fast_iops, self.slow_iops = fast * self.slow, slow * self.slow
         made = super().measure(request)
         self.fast_iops, self.slow_iops = fast, slow
-        return replace(made, era=UPGRADED if changed else self.before)
+        return replace(made, era=UPGRADED if changed else self.era)
 
 
 def bench(lab: Lab, since: int, **more: object) -> Upgraded:
@@ -173,7 +173,7 @@ def test_the_ends_are_measured_again_and_the_answer_is_right(line: Lab, settings
 
 
 def test_what_an_older_version_measured_is_of_an_era_that_is_not_known(line: Lab) -> None:
-    line.killed(bench(line, 99, before=None, kill_at=5))
+    line.killed(bench(line, 99, era=None, kill_at=5))
     assert line.finds(bench(line, 0)) == CULPRIT
     told = [text for text in line.notes if "changed" in text]
     assert told == [

@@ -12,7 +12,7 @@ from bisector.campaign.instructions import Crew
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import OnHost
 from bisector.core.subject import Commit, Compiler
-from bisector.core.trial import AttemptCancelled, AttemptFailed, Fault, FaultKind, Stage, Trial
+from bisector.core.trial import AttemptCancelled, AttemptFailed, Fault, FaultKind, Stage
 from bisector.core.verdict import Direction, State
 from bisector.executor.base import BuildRequest, Failed, Finished, Job, News
 from bisector.store.facts import BuildTry, Ended, Ending, NumberedTrial
@@ -103,18 +103,14 @@ def test_a_host_whose_ends_differ_the_other_way_than_expected_is_excluded(by_bay
 
 def test_what_fails_on_one_host_is_made_by_another_and_the_host_is_excluded(by_bayes: Lab) -> None:
     """Its ends work; then everything fails there."""
-    broken = bench(by_bayes)
-    measure, failed = broken.measure, list[str]()
+    failed = list[str]()
 
-    def fails(request: object) -> Trial:
-        sha = request.commit.sha  # type: ignore[attr-defined] # a request of a trial
-        if by_bayes.names.get(sha) in ENDS:
-            return measure(request)  # type: ignore[arg-type] # see above
-        failed.append(sha)
-        raise AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "broken")
+    def fails(request: TrialRequest) -> None:
+        if by_bayes.names.get(request.commit.sha) not in ENDS:
+            failed.append(request.commit.sha)
+            raise AttemptFailed("no space left on the device", "df", Stage.CHECKOUT, "broken")
 
-    broken.measure = fails  # type: ignore[method-assign] # a bench that breaks
-    fleet = Fleet({"good": bench(by_bayes), "broken": broken})
+    fleet = Fleet({"good": bench(by_bayes), "broken": bench(by_bayes, before=fails)})
     assert by_bayes.finds(fleet) == CULPRIT
     assert any(text.startswith("broken is excluded from this run: ") for text in by_bayes.notes)
     assert len(failed) == 4

@@ -132,11 +132,10 @@ def test_what_is_interrupted_stays_under_way(log: Log) -> None:
         def cancel(self, id_: int) -> None:
             cancelled.append(id_)
 
-    def interrupted(request: TrialRequest) -> Trial:
+    def interrupted(request: TrialRequest) -> None:
         raise KeyboardInterrupt
 
-    executor = Watched(lambda sha: True)
-    executor.measure = interrupted  # type: ignore[method-assign] # a bench at which somebody types Ctrl-C
+    executor = Watched(lambda sha: True, before=interrupted)
     with pytest.raises(KeyboardInterrupt):
         log.trial(executor)
     assert not cancelled

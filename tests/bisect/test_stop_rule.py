@@ -458,16 +458,11 @@ def test_a_whole_run_wins_over_one_that_was_stopped_and_the_search_goes_on(line:
 
 
 def test_whole_runs_that_stay_weak_are_not_made_for_ever(line: Lab) -> None:
-    engine = line.engine("c7", stops_early=True)
-    busy = engine.measure
-
-    def measure(request: TrialRequest) -> Trial:
-        trial = busy(request)
+    def busy(request: TrialRequest, trial: Trial) -> Trial:
         weak = request.stop is None and request.commit.sha == line.shas["c7"]
         return replace(trial, runs=tuple(replace(run, contention=BUSY) for run in trial.runs)) if weak else trial
 
-    engine.measure = measure  # type: ignore[method-assign] # of this engine alone
-    assert line.finds(engine) == "c7"
+    engine = line.search("c7", stops_early=True, also=busy)
     whole = [line.names[sha] for sha, rule in engine.rules if rule is None]
     assert whole.count("c7") == DEFAULTS.bisect.max_repeats + 1
 

@@ -20,7 +20,7 @@ class Bench(fakes.FakeExecutor):
 
     Trials with the numbers ``busy_n`` are weak, those of ``panics_n`` panic; the first attempts at those of ``infra_n``
     fail, as many as they say; with ``leaves``, a run's directory, each of these leaves its own. ``faults`` are of every
-    trial of a commit. ``before`` is called for each request, and ``also`` changes what came of it.
+    trial of a commit.
     """
 
     is_new: Callable[[str], bool] = lambda _: False
@@ -30,18 +30,12 @@ class Bench(fakes.FakeExecutor):
     panics_n: frozenset[int] = frozenset()
     leaves: Path | None = None
     refuse_build: Callable[[BuildRequest], None] = lambda _: None
-    before: Callable[[TrialRequest], object] = lambda _: None
-    also: Callable[[TrialRequest, Trial], Trial] = lambda _, made: made
 
     def try_build(self, commit: Commit, compiler: Compiler) -> Fault | None:
         self.refuse_build(self.builds[-1])
         return super().try_build(commit, compiler)
 
-    def measure(self, request: TrialRequest) -> Trial:
-        self.before(request)
-        return self.also(request, self._planted(request))
-
-    def _planted(self, request: TrialRequest) -> Trial:
+    def _measured(self, request: TrialRequest) -> Trial:
         self.requests.append(request)
         n = request.n
         if n == self.kill_at:

@@ -16,7 +16,6 @@ from bisector.compare.session import settings_by_host
 from bisector.config import Accelerator, ConfirmBy, Settings, options
 from bisector.core.errors import InfraError
 from bisector.core.events import Listener
-from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
 from bisector.status.blocks import Blocks, BlockState
@@ -26,18 +25,11 @@ from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.conftest import site as site  # noqa: PLC0414 - a fixture of this room, too
-from tests.bisect.site import CheckingOut, Site
+from tests.bisect.site import Site
 from tests.compare import planted
 from tests.docs.json_schema import valid
 
 WORDS = ("--clock", "instructions", "--stack", "ram+ext4", "--confirm-by", "host")
-
-
-class Counted(CheckingOut):
-    """Guests that do the same again."""
-
-    def measure(self, request: TrialRequest) -> Trial:
-        return fakes.counted(super().measure(request), request)
 
 
 @dataclass
@@ -72,7 +64,7 @@ class Person:
 def person(site: Site, monkeypatch: pytest.MonkeyPatch) -> Person:
     """By instructions c3 makes its parent four times as fast, by the host's clock three times."""
     bench = planted.Bench(value=planted.by_name(site.shas, {"c2": 1_000.0, "c3": 3_000.0}))
-    site.engine = Counted(site.engine.is_new, culprit=site.engine.culprit)
+    site.engine.also = lambda request, made: fakes.counted(made, request)  # guests that do the same again
     found = Person(site, bench)
     site.engine.setup = options.load({"storage.stack": "ram+ext4"}, directory=Path("/")).settings.setup
     monkeypatch.setattr("bisector.commands.measuring.here", found.equip)

@@ -12,7 +12,6 @@ from bisector.cli import main
 from bisector.config import Settings, options
 from bisector.core.errors import Finding, Grade
 from bisector.core.objective import Objective
-from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.doctor import checks
 from bisector.git.repository import GitAnswer, GitRunner
@@ -23,7 +22,6 @@ from bisector.store.log import DATABASE
 from bisector.store.nights import Measurement, NightEnding
 from bisector.store.rundir import RunDirectory
 from bisector.store.store import Store
-from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.examples import ERA, UPGRADED
 from tests.git import histories
@@ -123,13 +121,8 @@ def test_what_spoils_figures_or_records_is_told(world: World, monkeypatch: pytes
 
 def test_a_tip_of_another_era_is_no_regression_and_begins_a_new_history(world: World) -> None:
     """KVM is gone, say: everything is slower."""
-    bench = world.engines["cache"]
-    usual, era = bench.measure, [ERA]
-
-    def measure(request: TrialRequest) -> Trial:
-        return replace(usual(request), era=era[0])
-
-    bench.measure = measure  # type: ignore[method-assign] # a host that changes
+    bench, era = world.engines["cache"], [ERA]
+    bench.also = lambda _, made: replace(made, era=era[0])
     world.night()
     era[0], bench.slow_iops = UPGRADED, bench.slow_iops / 8
     for tip in ("c3", "c4"):
@@ -230,19 +223,12 @@ def test_nothing_of_the_persons_clone_is_touched(world: World) -> None:
     assert histories.git(clone, "rev-parse", "refs/by-bisector/nightly/cache/tip") == world.shas["c5"]
 
 
-def test_a_night_measures_an_answer_of_counted_time_by_the_hosts_clock_too(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_night_measures_an_answer_of_counted_time_by_the_hosts_clock_too(world: World) -> None:
     world.settings += '\nmachine.clock = "instructions"\nstorage.stack = "ram+ext4"\nbisect.confirm_by = "host"'
     engine = world.engines["cache"]
     engine.setup = options.load({"storage.stack": "ram+ext4"}, directory=Path("/")).settings.setup
-    measure = engine.measure
-
-    def by_its_clock(request: TrialRequest) -> Trial:
-        is_counted = request.settings is None  # what a comparison measures with is said with each request
-        return fakes.counted(measure(request), request) if is_counted else measure(request)
-
-    monkeypatch.setattr(engine, "measure", by_its_clock)
+    # What a comparison measures with is said with each request; the others are counted.
+    engine.also = lambda request, made: fakes.counted(made, request) if request.settings is None else made
     world.slower("c4", "c6")
     assert world.night() is NightEnding.DONE
     concluded = world.concluded

@@ -9,7 +9,6 @@ import pytest
 
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, Interrupted
-from bisector.core.trial import Trial
 from bisector.nightly import night
 from bisector.nightly.job_history import TipResult
 from bisector.nightly.trouble import NightOver, until
@@ -164,11 +163,11 @@ def test_a_bisection_that_kills_every_night_starves_no_job(make_world: Make) -> 
     assert world.measured("one") == ["c2", "c5"]
 
 
-def test_interruption_is_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(request: TrialRequest) -> Trial:
+def test_interruption_is_recorded(world: World) -> None:
+    def interrupted(request: TrialRequest) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(world.engines["cache"], "measure", interrupted)
+    world.engines["cache"].before = interrupted
     with pytest.raises(Interrupted):
         world.night()
     with NightRecord.open(nights_home() / DATABASE, readonly=True) as record:

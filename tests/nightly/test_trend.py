@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -12,7 +12,6 @@ import pytest
 
 from bisector.core.json_document import text
 from bisector.core.objective import Objective
-from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, State
 from bisector.nightly.job_history import Reference, TipResult, classify, replay, usual_factor
 from bisector.nightly.plan import conditions, load
@@ -35,7 +34,6 @@ from bisector.store.nights import (
     TipRole,
     nights_home,
 )
-from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
 from tests.docs.json_schema import valid
 from tests.nightly.conftest import World
@@ -288,24 +286,11 @@ METRIC = "read.clat.mean"
 SETTINGS = f'bisect.strategy = "git"\nbisect.metric = "{METRIC}"'
 
 
-@dataclass
-class Latencies(fakes.FakeExecutor):
-    """The jobs of a slow commit wait for longer: 2 ms at 4,000 IOPS, 8 ms at 1,000."""
-
-    def measure(self, request: TrialRequest) -> Trial:
-        trial = super().measure(request)
-        runs = (
-            replace(run, jobs=tuple(replace(job, clat_mean_ns=8e9 / job.iops_mean) for job in run.jobs))
-            for run in trial.runs
-        )
-        return replace(trial, runs=tuple(runs))
-
-
 @pytest.fixture
 def by_latency(world: World) -> World:
     world.settings = SETTINGS
-    engine = world.engines["cache"]
-    world.engines["cache"] = Latencies(engine.is_new, slow_iops=engine.slow_iops, fast_iops=engine.fast_iops)
+    # The jobs of a slow commit wait for longer: 2 ms at 4,000 IOPS, 8 ms at 1,000.
+    world.engines["cache"].also = lambda _, made: fakes.waiting(made, 8e9)
     return world
 
 
