@@ -204,8 +204,9 @@ def test_more_time_is_given_by_resume(
     with Store.open(RunDirectory(site.home / "run").database, readonly=True) as store:
         assert store.facts(Budget) == (Budget(3 * TRIAL_S + 20), Budget(3600.0, 3 * TRIAL_S))
     assert site.held() == []
-    assert main(["resume", "--run-dir", run_dir, "--budget", "1h", "--notify", notify]) == 2
-    assert "has its answer" in capsys.readouterr().err
+    for words in (["--budget", "1h"], ["--skip", site.shas["c4"]]):
+        assert main(["resume", "--run-dir", run_dir, *words, "--notify", notify]) == 2
+        assert "has its answer" in capsys.readouterr().err
     assert main(["resume", "--run-dir", run_dir, "--notify", notify]) == 0
     assert len(told.read_text().splitlines()) == 3
     assert main(["resume", "--run-dir", run_dir, "--fail-on", "slower"]) == 2
