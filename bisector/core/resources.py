@@ -73,7 +73,7 @@ def _one_of(directory: Path, name: str, complaint: str) -> Path:
         return entries[name]
     files = (one for one, entry in entries.items() if entry.is_file())
     known = sorted(one.removesuffix(".config").removesuffix(_JOB) for one in files)
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name.removesuffix(".config").removesuffix(_JOB), known, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
     raise UserError(
         complaint, f"{meant}known: {', '.join(known)}; a file of your own is written with a slash: ./{name}"

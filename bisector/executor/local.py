@@ -395,7 +395,7 @@ class AtOnce:
         return tuple(name for is_free, name in free if is_free)
 
     def submit(self, job: Job, host: str = "") -> None:
-        """Begin a job, which waits in its thread while as many others are under way as may be."""
+        """Begin a job once there is room for it; jobs that wait begin in no particular order."""
         if builds := host != "" and host == self.builder:
             self._of_builder.add(job.id)
         where = (host, nullcontext()) if builds else (host_id(), self._room)

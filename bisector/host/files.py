@@ -56,7 +56,7 @@ _NO_RECORD = ("nfs", "nfs4")
 
 @contextmanager
 def our_files(directory: Path) -> Iterator[None]:
-    """Raise :class:`InfraError` for an :class:`OSError` of this tool's files, of ``directory`` if it has no path."""
+    """Raise :class:`InfraError` for an :class:`OSError`, which names ``directory`` if the error has no path."""
     try:
         yield
     except OSError as error:

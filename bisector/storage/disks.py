@@ -26,7 +26,7 @@ _DEVICE = re.compile(r"[0-9a-f]{1,8}:[0-9a-f]{1,8}")
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A disk in the settings: its title in their help, and defaults, of which the latency is for one in memory."""
+    """A disk in the settings: its title in their help, and its defaults; the latency is that of a disk in memory."""
 
     title: str
     quick_size: str

@@ -184,7 +184,7 @@ class _RunningTrial:
 
     def build(self) -> Kernel:
         """Build the kernel with the first compiler that succeeds; if all fail, raise the fault of the first one."""
-        fault: KernelFault | None = None
+        first: KernelFault | None = None
         if self.request.image is not None:
             return kernel_of(self.request.image, self.request.commit)
         for compiler in self.request.compilers or self._builder.default_compilers():
@@ -193,10 +193,10 @@ class _RunningTrial:
             except KernelFault as error:
                 if not error.kind.of_compiling:
                     raise
-                fault = fault or error
-        if fault is None:
+                first = first or error
+        if first is None:
             raise ValueError("no compiler to build with")
-        raise fault
+        raise first
 
     @property
     def _builder(self) -> KernelBuilder:

@@ -156,7 +156,7 @@ class StreamedText:
 
 
 class GuestLink(ABC):
-    """A root shell that is connected to one guest, and is never reconnected; it works by commands alone.
+    """A :class:`Shell` of root in one guest, which is never reconnected; it works by commands alone.
 
     ``watch`` is called about five times a second during each wait for the guest; an exception of it (a
     :class:`bisector.core.trial.KernelFault` if the console shows a panic) ends the wait at once. ``bounds`` limit what

@@ -169,10 +169,11 @@ def test_what_guest_and_stack_stand_on_is_missed_whatever_a_tree_knows() -> None
     assert "CONFIG_BASE_FULL" in kconfig.optional(fragments.values())
 
 
-def test_missing_fragment_names_those_there_are() -> None:
-    with pytest.raises(UserError, match="storage-lvmcach") as caught:
-        kconfig.read_fragments(["storage-lvmcach"])
-    assert "did you mean storage-lvmcache?" in caught.value.hint
+@pytest.mark.parametrize(("typed", "meant"), [("storage-lvmcach", "storage-lvmcache"), ("vmm.config", "vm")])
+def test_missing_fragment_names_those_there_are(typed: str, meant: str) -> None:
+    with pytest.raises(UserError, match=typed) as caught:
+        kconfig.read_fragments([typed])
+    assert f"did you mean {meant}?" in caught.value.hint
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
