@@ -120,7 +120,7 @@ def log(arguments: argparse.Namespace) -> int:
 def show_comparison(run: RunDirectory, store: Store, plan: Plan, *, as_json: bool, failed: bool = False) -> int:
     """Print the deciding tables and the state of a comparison, or all of it as JSON; return the exit code.
 
-    If an error that follows has ended it (``failed``), print what was measured, if any block counts.
+    If an error ended it, which the caller reports (``failed``), print what was measured, if any block counts.
     """
     blocks = Blocks.of(plan, store)
     if failed and not blocks.count(BlockState.DONE):

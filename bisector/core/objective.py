@@ -315,7 +315,7 @@ def values(run: Run) -> tuple[Value, ...]:
 def values_of(run: Run, name: str) -> tuple[Value, ...]:
     """Return the values of one metric.
 
-    A run has hundreds of values, and the deciding one is needed for each conclusion: no others are computed of rates.
+    A run has hundreds of values, and the deciding one is needed for each conclusion: a rate is computed alone.
     """
     direction, _, rest = name.partition(".")
     if direction not in DIRECTIONS or (rate := _RATES.get(rest)) is None:

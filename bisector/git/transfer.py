@@ -10,9 +10,10 @@ So each commit is pushed from a repository in which it has no parents, and is ke
 "objects/info/alternates"); that clone is never written. The coordinator can send everything again, so a damaged
 repository is made anew; the caller ensures that only one git works in a host's repository at a time.
 
-A bundle of a commit from a real history would contain that history, and a bundle of a shallow clone is not complete
-without it. So a commit without parents is made for the tree, in a separate repository that borrows the person's
-objects: the person's repository is only read.
+A guest that has no network gets a bundle with the files of one tree, which is made once and kept in a cache. A bundle
+of a commit from a real history would contain that history, and a bundle of a shallow clone is not complete without it.
+So a commit without parents is made for the tree, in a separate repository that borrows the person's objects: the
+person's repository is only read.
 """
 
 import hashlib

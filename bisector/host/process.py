@@ -382,7 +382,7 @@ def lent(file: Path) -> Iterator[None]:
 
 
 def show(directory: Path) -> None:
-    """Let the build user read a directory and all below it, unless it can read the directory itself; raises ``OSError``."""
+    """Let the build user read a directory and all below it, unless it can read the directory; raises ``OSError``."""
     if build_user() is None or directory.stat().st_mode & _READABLE == _READABLE:
         return
     for _, directories, names, at in os.fwalk(directory, topdown=False, follow_symlinks=False):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 from bisector.core.errors import UserError
@@ -49,10 +50,8 @@ _ONLY_RUN = "fio"
 _MOST_SHEET_BYTES = 32 << 20
 _LONGEST = {"file": 4096}
 _LONGEST_VALUE = 200
-_NUMBERS = {
-    **dict.fromkeys(("order", "job", "runtime_ms"), re.compile(r"[0-9]{1,15}")),
-    "iops": re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"),
-}
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_FIGURES = {"iops": re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"), "runtime_ms": _WHOLE}
 _OF_A_TRIAL = ("commit", "commit_date", "kernel", "verdict")
 _MOST_BYTES = 256 << 20
 _HOW_RUNS = "the files of a run are one output, and the IOPS logs of its jobs"
@@ -166,7 +165,7 @@ def _row(values: list[str], header: list[str], where: str, required: str) -> _Ro
     for name, value in row.items():
         if len(value) > (longest := _LONGEST.get(name, _LONGEST_VALUE)):
             raise UserError(f"{where}: {name} has {len(value):,} characters, and may have {longest:,}")
-        if value and name in _NUMBERS and not _NUMBERS[name].fullmatch(value):
+        if name in ("order", "job") and value and not _WHOLE.fullmatch(value):
             raise UserError(f"{where}: {name} {value!r} is not a number")
     return {**dict.fromkeys(COLUMNS, ""), **row, "where": where}
 
@@ -210,6 +209,9 @@ def _files(rows: Sequence[_Row], directory: Path) -> Iterator[File]:
             raise UserError(f"{of_one[0]['where']}: {name} is of several runs: {', '.join(sorted(runs))}")
         expected = (row for row in of_one if row["iops"] or row["runtime_ms"] or row["direction"])
         numbered = tuple(sorted(expected, key=lambda row: int(row["job"] or 0)))
+        for row, (what, form) in product(numbered, _FIGURES.items()):
+            if row[what] and not form.fullmatch(row[what]):
+                raise UserError(f"{row['where']}: {what} {row[what]!r} is not a number")
         path = _below(directory, name, of_one[0]["where"])
         yield File(path, of_one[0]["run"] or path.stem, of_one[0]["where"], numbered)
 

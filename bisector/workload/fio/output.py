@@ -26,7 +26,7 @@ from bisector.workload.fio.job_file import CONFIGURED, told_apart
 # fio's JSON is untyped here; this module returns typed values only.
 _Json: TypeAlias = Mapping[str, Any]
 
-DIRECTIONS = ("read", "write", "trim")  # by their numbers in a log
+DIRECTIONS = ("read", "write", "trim")  # the third column of a log has an index into these
 # The direction of figures for reads, writes and trims together: unified_rw_reporting=mixed.
 MIXED = "mixed"
 # fio's exit status after SIGINT, SIGTERM or SIGQUIT (backend.c, sig_int) if no job failed.
