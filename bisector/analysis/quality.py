@@ -164,8 +164,8 @@ _MOST_KNOWN = 4096
 def weaknesses(trial: Trial, settings: Settings, speed: Speed | None = None) -> tuple[str, ...]:
     """Return why a trial is weak evidence, the reasons of its last, judged run first; empty if it is not weak.
 
-    A job that did none of the I/O that decides is no measurement; if a figure of a job or of the run as a whole
-    decides, neither is a job that did no I/O at all. ``speed`` is that of the host's cores, None if it is not known.
+    A job that did none of the I/O that decides is no measurement. If a figure of a whole job or run decides, that is a
+    job without any I/O. ``speed`` is that of the host's cores, None if it is not known.
 
     Every run counts, and the time between runs, too: the last run depends on how the earlier ones filled the cache, and
     on how long the cache has been there (dm-cache's smq looks it over once a minute). For trials that others measured
@@ -178,7 +178,7 @@ def weaknesses(trial: Trial, settings: Settings, speed: Speed | None = None) -> 
 
 
 def unscored(trial: Trial, objective: Objective) -> str:
-    """Return why a trial has no score, as :func:`why_unscored` does; any may lack a metric that is chosen later."""
+    """Return why a trial has no score (:func:`why_unscored`); any trial may lack a metric that is chosen later."""
     return _unscored(_Same(trial), objective)
 
 

@@ -131,7 +131,8 @@ def settle_compilers(facts: BisectState) -> Submit | Record | Wait | None:
 
     Unless the settings name several, one compiler builds all kernels of a range: another one makes different code of
     the same source, which could be taken for the change that is searched. A resumed run goes on with the same compiler.
-    The only compiler is recorded without a try, and tries of a compiler that has changed since do not count.
+    A failure at one end rules a compiler out. The only compiler is recorded without a try. Tries of a compiler that has
+    changed since do not count.
 
     Raises :class:`EndsDoNotReproduce` if no compiler builds both ends, :class:`bisector.core.errors.UserError` if a
     recorded compiler has changed.

@@ -243,7 +243,7 @@ class Trial:
 
     @property
     def doubted(self) -> Annotated[bool, Key()]:
-        """Whether its fault may be the host's: a kernel known to be good failed, too."""
+        """Whether its fault may be the host's: an end that had worked failed, too."""
         return self.control is not None and not self.control.answered
 
     @property

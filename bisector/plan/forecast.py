@@ -225,10 +225,8 @@ def spread_of(known: Experience, *, counted: bool) -> Quantity:
         return Quantity(_COUNTED_SPREAD, _COUNTED, measured=False)
     if not repeats:
         return Quantity(_SPREAD, "assumed: no kernel was read twice here", measured=False)
-    squares, readings = (
-        math.fsum((x - fmean(all_of)) ** 2 for all_of in repeats for x in all_of),
-        sum(map(len, repeats)),
-    )
+    squares = math.fsum((x - fmean(all_of)) ** 2 for all_of in repeats for x in all_of)
+    readings = sum(map(len, repeats))
     deviation = math.sqrt(squares / (readings - len(repeats)))
     of = f"{units.plural(readings, 'reading')} of {units.plural(len(repeats), 'kernel')} here"
     return Quantity(max(deviation, 0.001), of, measured=True)

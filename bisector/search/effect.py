@@ -69,7 +69,7 @@ _LEAST = 1e-12  # of a rate: nothing is impossible
 
 
 def within(t: float, freedom: int) -> float:
-    """P(abs(T) <= ``t``) of Student's t with whole degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    """P(abs(T) <= ``t``) of Student's t, a finite sum for whole degrees of freedom (Abramowitz and Stegun 26.7.3-4)."""
     if math.isinf(t):
         return 1.0
     angle = math.atan2(abs(t), math.sqrt(freedom))

@@ -96,7 +96,10 @@ class RangeGraph:
 
     def ancestors(self, commit: int) -> Mask:
         """Which commits of the range the kernel of ``commit`` contains: its ancestors and itself."""
-        return self.has(commit, np.arange(len(self)))
+        segment, place = self.segment[commit], int(self.position[commit])
+        reached: Mask = self.reach.row(segment)[self.segment]
+        reached[self.order[self.first[segment] + place + 1 : self.first[segment + 1]]] = False
+        return reached
 
     def has(self, commit: int, which: Numbers) -> Mask:
         """Which commits of ``which`` the kernel of ``commit`` contains."""

@@ -155,7 +155,7 @@ class ComparedChange:
 
     @property
     def told_p(self) -> Annotated[float | None, Key("adjusted_p")]:
-        """``p`` by Holm if the row decides, else by Benjamini and Hochberg; ``null`` of an exploratory placebo."""
+        """``p`` by Holm if the row decides, else by Benjamini and Hochberg; ``null`` where nothing is tested."""
         return None if math.isnan(self.adjusted_p) else self.adjusted_p
 
 

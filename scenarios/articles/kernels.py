@@ -48,7 +48,8 @@ class Kernels:
     @property
     def built(self) -> tuple[str, ...]:
         """What is built before anything is timed; the demonstration builds its own."""
-        return tuple(filter(None, (self.newest, self.older, self.slow_cache, self.slow_submit, self.patched)))
+        of_patch = () if self.no_patch else (self.slow_submit, self.patched)
+        return tuple(filter(None, (self.newest, self.older, self.slow_cache, *of_patch)))
 
 
 def make(home: Path, work: Path, sources: Path = SOURCES) -> Kernels:

@@ -42,9 +42,10 @@ _HALF_IS_NEAR = 1024
 
 
 def next_commit(graph: RangeGraph, facts: SearchFacts, names: Sequence[str] | None = None) -> int | tuple[int, ...]:
-    """Return the commit that git bisect would try; ``names`` are the hashes, which break ties as they do in git.
+    """Return the commit that git bisect would try, or, as a tuple, the candidates that are left at its end.
 
-    At its end it has one commit left, or, because of skips, several candidates, of which the last is known to be new.
+    They are one, or, because of skips, several, of which the last is known to be new. ``names`` are the hashes, which
+    break ties as they do in git.
     The last reading of a commit counts, as in git. Raises :class:`ValueError` for a new commit that is an ancestor of
     an old one: git does not go on from there.
     """

@@ -79,3 +79,4 @@ def test_sources_on_which_the_patch_has_no_effect_say_so(tmp_path: Path) -> None
     made = kernels.make(tmp_path / "demo", tmp_path / "work", sources(tmp_path / "src", "6.1"))
     assert made.no_patch.endswith("the newest source is v6.1")
     assert sets.SUBMIT not in {run.name for run in sets.runs(made)}
+    assert made.built == ("v6.1", made.slow_cache)
