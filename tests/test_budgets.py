@@ -16,29 +16,29 @@ from tests.test_layering import MODULES, PACKAGE, imports, room
 
 # Lines of Python, with docstrings and blanks.
 ROOMS = {
-    "report": 4_200,
-    "search": 3_750,
-    "storage": 3_700,
-    "vm": 3_400,
-    "workload": 3_300,
-    "kernel": 3_200,
-    "commands": 3_150,
+    "report": 4_100,
+    "search": 3_650,
+    "storage": 3_550,
+    "vm": 3_350,
+    "workload": 3_250,
+    "kernel": 3_050,
+    "commands": 3_100,
     "core": 2_950,
     "bisect": 2_750,
-    "analysis": 2_450,
-    "status": 2_350,
+    "analysis": 2_400,
+    "status": 2_300,
     "git": 2_100,
-    "host": 2_000,
+    "host": 1_950,
     "fleet": 1_850,
     "nightly": 1_850,
-    "store": 1_750,
-    "config": 1_700,
+    "store": 1_700,
+    "config": 1_650,
     "compare": 1_150,
-    "mail": 1_050,
+    "mail": 1_000,
     "campaign": 950,
     "plan": 750,
-    "executor": 700,
-    "imported": 550,
+    "executor": 650,
+    "imported": 500,
     "trial": 500,
     "doctor": 500,
     "cli": 200,
@@ -46,11 +46,11 @@ ROOMS = {
 }
 
 # All of ``bisector/``; 40,000 are aimed at.
-LINES = 52_300
+LINES = 51_200
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
-CODE_LINES = 36_300
+CODE_LINES = 35_600
 # Those of ``tests/``; 42,000 are aimed at.
-TEST_LINES = 56_300
+TEST_LINES = 53_200
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.
 MODULES_IN_ALL = 175
 # Modules that each import the next one; 24 are aimed at.
