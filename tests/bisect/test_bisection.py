@@ -260,7 +260,7 @@ def test_a_whole_run_on_a_busy_host_is_repeated_whole(by_bayes: Lab, monkeypatch
     assert rules[spoiled[0] :][:2] == [None, None]
 
 
-def test_equal_kernels_are_measured_once_and_cannot_be_apart(by_bayes: Lab) -> None:
+def test_equal_kernels_cannot_be_apart(by_bayes: Lab) -> None:
     content = {"c6": "x", "c7": "x", "c8": "x"}
     by_bayes.search("c6", content=content)
     assert by_bayes.belief().contradictions == 0

@@ -16,6 +16,7 @@ from bisector.store.facts import Ended, Ending, InfraFault, Submitted, Work
 from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import examples, fakes
+from tests.compare import planted
 from tests.compare.desk import Desk
 from tests.git import histories
 
@@ -87,6 +88,15 @@ def test_trouble_of_the_host_is_tried_again_and_is_no_trial(desk: Desk) -> None:
     assert blocks.count(BlockState.DONE) == len(blocks.blocks) == 2
     assert [one.message for one in desk.facts(InfraFault)] == ["the network went away"] * 2
     assert [one.ending for one in desk.facts(Ended)].count(Ending.FAILED) == 2
+
+
+def test_what_is_another_arms_is_no_trial_of_this_one(desk: Desk) -> None:
+    run = desk.begin("c0", "c3", stacks=("hdd",))
+    desk.bench.mixed_up[2] = lambda _: planted.trial(desk.bench.requests[0].cell, 9.0)
+    desk.go_on()
+    with Store.open(run.database, readonly=True) as store:
+        assert "answered with" in store.facts(InfraFault)[0].message
+        assert all(one.trial.runs[-1].jobs[0].iops_mean != 9.0 for one in store.placed())
 
 
 def test_trouble_that_stays_stops_the_run_which_goes_on_later(desk: Desk) -> None:

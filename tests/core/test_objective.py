@@ -108,7 +108,7 @@ def test_the_worst_of_some_jobs_is_not_the_worst_of_all(run: Run, over: str) -> 
     assert Objective("read.clat.p99", "partial/2").value(silent) == run.jobs[1].clat_p99_ns
 
 
-@pytest.mark.parametrize("iops", [0.0, math.nan, math.inf])
+@pytest.mark.parametrize("iops", [-1.0, 0.0, math.nan, math.inf])
 def test_a_job_that_stood_still_is_no_slow_one_and_a_count_of_nothing_cannot_be_compared(run: Run, iops: float) -> None:
     with pytest.raises(InfraError, match="not a measurement"):
         Objective("read.iops").value(two(run, 300, iops))

@@ -321,3 +321,5 @@ def test_regzbot_reads_its_list_alone(tmp_path: Path, server: servers.Server, cc
     lists = [one for one in sent.rcpt_tos if one == "regressions@lists.linux.dev"]
     assert lists == ["regressions@lists.linux.dev"]
     assert str(letter["Cc"]).count(lists[0]) == 1
+    introduced = f"#regzbot introduced: {record.shas['c3'][:12]}"
+    assert introduced in bytes(letter.get_payload(decode=True)).decode()

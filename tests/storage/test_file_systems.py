@@ -316,7 +316,7 @@ def problems(name: str, size_mib: int | None, **changed: str) -> list[tuple[str,
         ("ext4", None, {"mount_options": "data=journal,nodelalloc"}, None),
     ],
 )
-def test_what_no_kernel_mounts_is_refused_before(
+def test_options_that_mkfs_or_the_mount_refuses_are_refused_before(
     name: str, size_mib: int | None, changed: dict[str, str], keys: tuple[str, ...] | None
 ) -> None:
     assert problems(name, size_mib, **changed) == ([] if keys is None else [keys])

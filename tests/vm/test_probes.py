@@ -14,6 +14,7 @@ from bisector.core.shell import CommandResult
 from bisector.host import process
 from bisector.host.load import host_facts
 from bisector.vm import accelerator, driver, probes
+from bisector.vm.definition import DomainSpec
 from tests.vm.conftest import Boots
 from tests.vm.domains import Offering
 
@@ -137,6 +138,11 @@ def test_what_was_never_tried_is_tried_once_and_said(
     row = probes.accelerator(machine, tmp_path, None, notes.append)
     assert (row.state, words in row.what) == (state, True)
     assert booted == [(tmp_path / "boot/vmlinuz-6.1", one) for one in tried]
+    if good:
+        booted.clear()
+        other = DomainSpec("guest", tmp_path / "other", tmp_path / "console.log", 22, Accelerator.TCG)
+        assert accelerator.choose_accelerator(Accelerator.AUTO, Offering(), other) is tried[-1]
+        assert booted == []
     assert len(notes) == 1
     assert [*accelerator.recall().values()] == tried[-1:] * bool(good)
     if good:

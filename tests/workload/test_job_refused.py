@@ -118,6 +118,7 @@ def test_job_files_of_others(name: str, flags: dict[str, str], said: list[str]) 
         ("size=${FILE_SIZE}\nnumjobs=40", "40 jobs of 32MiB are 1280MiB; .*no room"),
         ("numjobs=$ncpus", 'line 9 "numjobs=.ncpus": .*whole number'),
         ("numjobs=0", 'line 9 "numjobs=0": .*1 to 9999'),
+        ("numjobs=2*3", 'line 9 "numjobs=2.3": .*1 to 9999'),
         ("iodepth=${ncpus}", 'line 9 "iodepth=..ncpus.": .*\n  write .ncpus'),
         ("iodepth=$ncpus", ""),
         ("filename_format=$jobname.$jobnum.$clientuid", ""),
