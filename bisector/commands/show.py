@@ -87,11 +87,14 @@ def add(verbs: Verbs) -> None:
 
 def status(arguments: argparse.Namespace, *, with_table: bool = False) -> int:
     """Show how a run stands, also while it is in progress."""
-    run = run_directory(arguments)
+    run, by = run_directory(arguments), objective_of(arguments) if with_table else None
     with Store.open(run.database, readonly=True) as store:
         if (plan := store.plan) is not None:
+            if by is not None:
+                hint = "leave out --metric and --over; bisector report has the others"
+                raise UserError("a comparison's table is of the metrics that decide", hint)
             return show_comparison(run, store, plan, as_json=arguments.json)
-        view = from_record.view(run, store, objective_of(arguments) if with_table else None)
+        view = from_record.view(run, store, by)
     above = run_blocks(view, logs=arguments.logs, times=arguments.times) if with_table else ()
     show(arguments, view, lambda: show_blocks((*above, *footer(view))))
     return 0

@@ -173,7 +173,8 @@ def test_a_run_that_compares_is_shown(desk: Desk, capsys: pytest.CaptureFixture[
 
 def test_what_a_run_that_compares_cannot_do_is_said(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "1", "--run-dir", "run", "--quiet")
-    for words in (["log"], ["baselines"], ["next-step"], ["resume", "--skip", "main"], ["test", "main"]):
+    words_of = (["log"], ["baselines"], ["next-step"], ["resume", "--skip", "main"], ["test", "main"])
+    for words in (*words_of, ["table", "--metric", "read.bw"]):
         capsys.readouterr()
         repo = ["--repo", str(desk.place / "linux")] if words[0] == "test" else []
         assert main([*words, *repo, "--run-dir", "run"]) == 2, words
