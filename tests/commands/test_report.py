@@ -16,6 +16,7 @@ from bisector.core.verdict import State, Verdict
 from bisector.mail import smtp
 from bisector.mail.outbox import mails
 from bisector.status import from_record
+from bisector.store.rundir import GIT_LOG
 from bisector.store.store import Store
 from tests.docs.json_schema import valid
 from tests.examples import EARLY
@@ -74,6 +75,9 @@ def test_facts_that_only_files_and_git_know(record: RecordedRun, capsys: pytest.
     assert whole["origin"] == {"tree": "linux", "branch": "", "url": ""}
     assert whole["workload"]["text"].startswith("; Two jobs")
     assert f"git bisect skip {record.shas['c1']}" in whole["bisect_log"]
+    (record.run.path / GIT_LOG).unlink()
+    run(record, "report", "--format", "json")
+    assert valid("report", capsys.readouterr().out)["bisect_log"] is None
 
 
 def test_report_into_a_file(record: RecordedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

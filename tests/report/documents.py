@@ -142,7 +142,7 @@ def recorded() -> Report:
     )  # fmt: skip
     made = replace(found(), bisection=view, rows=tuple(rows), parents=(commits["4d44ec5ab751"],), hosts=())
     return replace(
-        made, bisect_log="", storage=(), asked=Request(order[0], order[-1], (), (), False, "bisector import")
+        made, bisect_log=None, storage=(), asked=Request(order[0], order[-1], (), (), False, "bisector import")
     )
 
 
