@@ -35,7 +35,7 @@ help:
 	@echo 'make lint | unit | browser | fleet | vm   each part of make test'
 	@echo 'make docs   write the generated parts of docs/ again'
 	@echo 'make bench  what the tool itself costs'
-	@echo 'make calibrate   whether the search is as good as it says, in 159,000 made-up searches (hours)'
+	@echo 'make calibrate   whether the search is as good as it says, in 150,000 made-up searches (hours)'
 	@echo 'make clean  forget the virtual environment (caches of kernels and images stay; before it: bisector cache clear)'
 
 setup: packages $(VENV)/installed
