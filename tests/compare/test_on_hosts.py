@@ -10,7 +10,7 @@ from bisector.store.store import Store
 from tests.fleet import engines
 from tests.fleet.conftest import place, server  # noqa: F401 - fixtures
 from tests.fleet.engines import MEASURED, WAIT_S
-from tests.fleet.place import COUNT, Place
+from tests.fleet.place import NEW, OLD, Place
 
 pytestmark = pytest.mark.fleet
 
@@ -18,7 +18,7 @@ RUNS = 4
 
 
 def begin(place: Place) -> "subprocess.Popen[bytes]":  # noqa: F811 - the fixture, as everywhere
-    ends = (place.shas["c0"], place.shas[f"c{COUNT - 1}"])
+    ends = (place.shas[OLD], place.shas[NEW])
     where = ("--hosts", str(place.file), "--repo", str(place.home / "linux"), "--run-dir", str(place.run.path))
     return place.bisector("compare", *ends, "--stack", "hdd", "--runs", str(RUNS), *where)
 

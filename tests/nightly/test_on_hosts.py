@@ -14,7 +14,7 @@ from bisector.store.store import Store
 from tests.fleet import engines
 from tests.fleet.conftest import place, server  # noqa: F401 - fixtures
 from tests.fleet.engines import MEASURED, WAIT_S
-from tests.fleet.place import COUNT, CULPRIT, Place
+from tests.fleet.place import CULPRIT, NEW, Place
 from tests.git import histories
 
 pytestmark = pytest.mark.fleet
@@ -64,7 +64,7 @@ def test_tips_have_one_host_and_what_changed_is_bisected_on_all(nights: Nights) 
     nights.place.host("bench2")
     nights.push("c1")
     nights.night()
-    nights.push(f"c{COUNT - 1}")
+    nights.push(NEW)
     nights.night()
     assert nights.hosts_of_tips() == ["bench1"] * 3
     assert [one.result for one in nights.history().nights] == [TipResult.FIRST, TipResult.SAME, TipResult.FASTER]
