@@ -38,7 +38,7 @@ def main() -> None:
         before = time.monotonic()
         with ExitStack() as stack:
             with timed("open and resolve"):
-                repository = stack.enter_context(Repository.open(where / "linux"))
+                repository = Repository.open(where / "linux")
                 wanted = Range(repository.resolve(names["c0"]), repository.resolve("main"))
                 repository.check_kernel_tree(wanted.old)
             with timed("check the range"):

@@ -66,8 +66,8 @@ class RecordedRun:
 
     @cached_property
     def _commits(self) -> dict[str, Commit]:
-        with Repository.open(self.repository) as repository:
-            return dict(zip(self.shas, repository.commits(self.shas.values()), strict=True))
+        repository = Repository.open(self.repository)
+        return dict(zip(self.shas, repository.commits(self.shas.values()), strict=True))
 
     def add(
         self,

@@ -238,11 +238,11 @@ def begun(
     hosts measure (``measures_here`` is false), their own doctors check them instead. Raises :class:`UserError` if the
     request cannot work; the run directory is removed in that case.
     """
-    with Repository.open(asked.repository) as repository:
-        wanted, settings, commits = checked(repository, asked)
-        for sentence in range_remarks(repository, wanted, settings):
-            warn(Finding("range", Grade.WARN, sentence))
-        skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
+    repository = Repository.open(asked.repository)
+    wanted, settings, commits = checked(repository, asked)
+    for sentence in range_remarks(repository, wanted, settings):
+        warn(Finding("range", Grade.WARN, sentence))
+    skips = tuple(sha for expression in asked.skips for sha in repository.expand(expression))
     inherited = asked.inherited
     with new_run(run_dir, asked.old, asked.new) as run:
         if measures_here:
@@ -338,10 +338,8 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Me
         return
     clean_up(run, store)
     of_a_search = (run.path / BUILD).exists()
-    with (
-        Repository.open(place, run_marker=run.path) as repository,
-        _process(settings, store, repository, tell, equip=equip, aim=Aim.BASELINES) as bisection,
-    ):
+    repository = Repository.open(place, run_marker=run.path)
+    with _process(settings, store, repository, tell, equip=equip, aim=Aim.BASELINES) as bisection:
         bisection.run()
     if not of_a_search:
         discard(run.path / BUILD)
@@ -355,9 +353,9 @@ def skip(store: Store, expressions: Iterable[str]) -> None:
     asked = store.bisection()
     if asked.repository is None:
         raise RuntimeError("a bisection without a repository")
-    with Repository.open(asked.repository) as repository:
-        wanted = _range(repository, asked)
-        store.add(*(Skip(sha) for one in expressions for sha in to_skip(repository, wanted, one)))
+    repository = Repository.open(asked.repository)
+    wanted = _range(repository, asked)
+    store.add(*(Skip(sha) for one in expressions for sha in to_skip(repository, wanted, one)))
 
 
 def _range(repository: Repository, asked: RunHeader) -> Range:
@@ -389,15 +387,15 @@ def go_on(
     """
     asked, place = searched(run, store)
     clean_up(run, store)
-    with Repository.open(place, run_marker=run.path) as repository:
-        wanted = _range(repository, asked)  # raises before the state changes: an answer outlives its git history
-        store.set_state(State.RUNNING)
-        with ends_recorded(run, store):
-            hold(repository, run.path, {"old": wanted.old.sha, "new": wanted.new.sha})
-            settings = store.settings
-            with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
-                outcome = bisection.run()
-        store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
+    repository = Repository.open(place, run_marker=run.path)
+    wanted = _range(repository, asked)  # raises before the state changes: an answer outlives its git history
+    store.set_state(State.RUNNING)
+    with ends_recorded(run, store):
+        hold(repository, run.path, {"old": wanted.old.sha, "new": wanted.new.sha})
+        settings = store.settings
+        with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
+            outcome = bisection.run()
+    store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
     if outcome.out_of_time:  # as after an interruption, the build directory stays for the process that goes on
         return outcome
     discard(run.path / BUILD)
@@ -451,8 +449,8 @@ def next_step(run: RunDirectory, store: Store) -> BisectRequest:
     settings = judging.settings
     threshold = objective.definition.unit.typed(objective.value_of(lines[0]))
     settings = replace(settings, bisect=replace(settings.bisect, threshold=threshold))
-    with Repository.open(asked.repository) as repository:
-        old, new = _ends(repository, asked, replace(judging, settings=settings))
+    repository = Repository.open(asked.repository)
+    old, new = _ends(repository, asked, replace(judging, settings=settings))
     own = (*judging.trials, *store.baselines())
     directories = {run.path, *(Path(one.run_dir) for one in store.taken().values())}
     measured_in = frozenset(directory.resolve() for directory in directories)

@@ -55,8 +55,8 @@ def let_go(run: RunDirectory, store: Store, tell: Listener) -> None:
     if (path := store.bisection().repository) is None:
         return
     try:
-        with suppress(UserError), Repository.open(path) as repository:  # the repository may have been deleted
-            release(repository, run.path)
+        with suppress(UserError):  # the repository may have been deleted
+            release(Repository.open(path), run.path)
     except InfraError as error:
         again = from_record.run_command("resume", run.path)
         advice = "; ".join(filter(None, (error.hint, f"then {again} removes them")))

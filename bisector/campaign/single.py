@@ -143,8 +143,7 @@ def measure(
     """
     with (
         opened(run, repository, settings) as store,
-        Repository.open(repository.top, run_marker=run.path) as marked,
-        equip(settings, run.path, marked, tell) as equipment,
+        equip(settings, run.path, Repository.open(repository.top, run_marker=run.path), tell) as equipment,
     ):
         *_, (n, trial) = SingleTrials(store, settings, equipment, tell).settle(commit, "test", once=True).trials
         judging = Judging(settings, store.trials())

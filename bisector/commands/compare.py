@@ -187,10 +187,10 @@ def settings_of(arguments: argparse.Namespace) -> tuple[Settings, ...]:
 
 
 def _tell_hours(arguments: argparse.Namespace, asked: CompareRequest) -> int:
-    with Repository.open(asked.repository) as repository:
-        plan = planned(repository, asked)
-        # Use the same files that a run would have: they decide whether trials of earlier runs are alike.
-        plan = replace(plan, setups=tuple(bundled(one, repository) for one in plan.setups))
+    repository = Repository.open(asked.repository)
+    plan = planned(repository, asked)
+    # Use the same files that a run would have: they decide whether trials of earlier runs are alike.
+    plan = replace(plan, setups=tuple(bundled(one, repository) for one in plan.setups))
     for one in plan.setups:
         for doubt in check_workload(one):
             warn(doubt)

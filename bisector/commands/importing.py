@@ -129,8 +129,7 @@ def _add(arguments: argparse.Namespace, run: RunDirectory, store: Store) -> int:
 
 
 def _top(path: Path) -> Path:
-    with Repository.open(path) as repository:
-        return repository.top
+    return Repository.open(path).top
 
 
 def _terms(arguments: argparse.Namespace, settings: Settings) -> SideWords | None:
@@ -152,8 +151,7 @@ def _found(arguments: argparse.Namespace, place: Path | None, terms: SideWords) 
     entries = _entries(arguments, terms)
     if place is None:
         return trials.find(entries, None)
-    with Repository.open(place) as repository:
-        return trials.find(entries, repository)
+    return trials.find(entries, Repository.open(place))
 
 
 def _entries(arguments: argparse.Namespace, terms: SideWords) -> tuple[ImportEntry, ...]:
@@ -185,8 +183,7 @@ def _end(rev: str, flag: str, found: Sequence[ImportedTrial], place: Path | None
         return ""
     names = list(dict.fromkeys(one.trial.commit.sha for one in found if not one.trial.setup.is_told))
     if place is not None:
-        with Repository.open(place) as repository:
-            sha = repository.resolve(rev).sha
+        sha = Repository.open(place).resolve(rev).sha
     else:
         sha = next((name for name in names if name == rev or (len(rev) >= _SHORT and name.startswith(rev))), rev)
     if sha not in names:

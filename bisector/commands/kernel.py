@@ -104,9 +104,9 @@ class _Site:
 def _site(arguments: argparse.Namespace) -> Iterator[_Site]:
     """Lock the directory that ``bisector test`` works in, and remove sources and build afterwards."""
     settings = effective(arguments, arguments.commit).settings
-    with Repository.open(arguments.repo) as repository:
-        commit = repository.resolve(arguments.commit)
-        repository.check_kernel_tree(commit)
+    repository = Repository.open(arguments.repo)
+    commit = repository.resolve(arguments.commit)
+    repository.check_kernel_tree(commit)
     run = RunDirectory(Path.cwd() / (arguments.run_dir or single_commit_directory(repository.common_dir)))
     run.path.mkdir(parents=True, exist_ok=True)
     if run.database.exists():
@@ -117,8 +117,7 @@ def _site(arguments: argparse.Namespace) -> Iterator[_Site]:
         with (
             locks.measuring(run.path, note, locks.TurnPurpose.BUILD),
             locks.using_caches(resources.cache_home()),
-            Repository.open(repository.top, run_marker=run.path) as marked,
-            SourceTree(marked, run.path) as source,
+            SourceTree(Repository.open(repository.top, run_marker=run.path), run.path) as source,
         ):
             end_leftovers(run.path, note)
             yield _Site(commit, kernel_builder(settings.kernel), source, run.path)

@@ -257,9 +257,9 @@ def _reset(run: RunDirectory) -> None:
         with open_hypervisor(settings.machine.connect, run.path) as hypervisor:
             hypervisor.reap(domain_prefix(run.path))
         if repository.is_dir():
-            with Repository.open(repository) as opened:
-                remove_leftovers(opened, run.path)
-                release(opened, run.path)
+            opened = Repository.open(repository)
+            remove_leftovers(opened, run.path)
+            release(opened, run.path)
         else:
             note(f"bisector: {repository} is gone, and what was registered there with it")
         disks = leftovers(settings.storage, run.path, domain_prefix(run.path))

@@ -211,25 +211,25 @@ def test(arguments: argparse.Namespace) -> int:
     """Measure one trial of any commit and keep its record and files; remove its sources and its build."""
     flags = given_settings(arguments)
     settings = effective(arguments, arguments.commit, given=flags).settings
-    with Repository.open(arguments.repo) as repository:
-        commit = repository.resolve(arguments.commit)
-        repository.check_kernel_tree(commit)
-        settings = bundled(settings, repository)
-        given = arguments.run_dir and known_run(arguments.run_dir)
-        path = given or single_commit_directory(repository.common_dir, fingerprint(settings))
-        run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
-        face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
-        with run.lock(), face as display:
-            settings = single.settings_for(run, repository, settings, given=bool(flags or arguments.config))
-            storage = settings.storage
-            check_tree(repository, [commit], storage.stack, storage.layers, settings.further_features)
-            checks.check(settings, run.path, warn)
-            note_time(settings.machine.time)
-            process.reap(run.path)
-            if not run.database.exists():
-                settings = keep_inputs(settings, run.path)
-            view = single.measure(run, repository, settings, commit, display, equip=measurers_for(None))
-            discard(run.path / "build")
+    repository = Repository.open(arguments.repo)
+    commit = repository.resolve(arguments.commit)
+    repository.check_kernel_tree(commit)
+    settings = bundled(settings, repository)
+    given = arguments.run_dir and known_run(arguments.run_dir)
+    path = given or single_commit_directory(repository.common_dir, fingerprint(settings))
+    run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
+    face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
+    with run.lock(), face as display:
+        settings = single.settings_for(run, repository, settings, given=bool(flags or arguments.config))
+        storage = settings.storage
+        check_tree(repository, [commit], storage.stack, storage.layers, settings.further_features)
+        checks.check(settings, run.path, warn)
+        note_time(settings.machine.time)
+        process.reap(run.path)
+        if not run.database.exists():
+            settings = keep_inputs(settings, run.path)
+        view = single.measure(run, repository, settings, commit, display, equip=measurers_for(None))
+        discard(run.path / "build")
     if arguments.json:
         write_json(MeasuredCommit(view, str(run.path)))
     elif not arguments.quiet:

@@ -137,19 +137,19 @@ def conclude_comparison(
 
 def forecast_of(asked: BisectRequest, searches: int = SEARCHES, seed: int = 1, hosts: int = 1) -> Forecast:
     """Forecast a search from the times and readings of all known runs on this host; raises what ``start`` raises."""
-    with Repository.open(asked.repository) as repository:
-        wanted, settings, _ = checked(repository, asked)
-        known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
-        for text in known.unreadable:
-            note(f"bisector: passed over {text}")
-        graph, _ = graph_of_range(repository, wanted)
-        # How many commits can matter is known only if both ends were built before and their builds are kept.
-        old, new = (known.kernels.get(end.sha) for end in (wanted.old, wanted.new))
-        mattering = None
-        if old is not None and new is not None:
-            equality = KernelEquality(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
-            mattering = equality.mattering(wanted, old, new)
-        told = tuple(range_remarks(repository, wanted, settings))
+    repository = Repository.open(asked.repository)
+    wanted, settings, _ = checked(repository, asked)
+    known = experience(settings, host_id(), [Path(entry.run_dir) for entry in Index().entries()])
+    for text in known.unreadable:
+        note(f"bisector: passed over {text}")
+    graph, _ = graph_of_range(repository, wanted)
+    # How many commits can matter is known only if both ends were built before and their builds are kept.
+    old, new = (known.kernels.get(end.sha) for end in (wanted.old, wanted.new))
+    mattering = None
+    if old is not None and new is not None:
+        equality = KernelEquality(Trees(repository), kernel_builder(settings.kernel), wanted.first_parent)
+        mattering = equality.mattering(wanted, old, new)
+    told = tuple(range_remarks(repository, wanted, settings))
     simulated = ForecastRequest(
         wanted,
         graph,

@@ -290,8 +290,7 @@ def _proposal(store: Store, told: compose.Told) -> Proposal:
     if first is None or where is None:
         return Proposal((), ())
     try:
-        with Repository.open(where) as repository:
-            return propose(repository, first.sha)
+        return propose(Repository.open(where), first.sha)
     except BisectorError as error:
         return Proposal((), (), (f"nobody proposed: {error}",))
 

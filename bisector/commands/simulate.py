@@ -183,11 +183,11 @@ def _rows(made: Simulation) -> Iterator[tuple[str, str]]:
 def _graph(arguments: argparse.Namespace) -> RangeGraph:
     if arguments.graph is not None:
         return read_graph(arguments.graph)
-    with Repository.open(arguments.repo) as repository:
-        old, new = (repository.resolve(rev) for rev in arguments.range)
-        wanted = Range(old, new)
-        check_range(repository, wanted)
-        graph, _ = graph_of_range(repository, wanted)
+    repository = Repository.open(arguments.repo)
+    old, new = (repository.resolve(rev) for rev in arguments.range)
+    wanted = Range(old, new)
+    check_range(repository, wanted)
+    graph, _ = graph_of_range(repository, wanted)
     return graph
 
 

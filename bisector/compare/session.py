@@ -63,9 +63,9 @@ def begun(
     hosts measure (``measures_here`` is false), their own doctors check them instead. A comparison that is not
     ``listed`` is part of another run. Raises :class:`UserError` if the request cannot work; the directory is removed.
     """
-    with Repository.open(asked.repository) as repository:
-        plan = planned(repository, asked)
-        plan = replace(plan, setups=tuple(bundled(one, repository) for one in plan.setups))
+    repository = Repository.open(asked.repository)
+    plan = planned(repository, asked)
+    plan = replace(plan, setups=tuple(bundled(one, repository) for one in plan.setups))
     for arm in plan.arms:
         if not (measures_here or arm.subject.is_built):
             raise UserError(f"{arm.file} is an image on this host, which no other host has", "leave --hosts out")
@@ -118,24 +118,24 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactor
     """
     plan, place = plan_of(store)
     clean_up(run, store)
-    with Repository.open(place, run_marker=run.path) as repository:
-        for arm in (one for one in plan.arms if one.subject.is_built):
-            try:  # before the state changes: a run that was measured stays so
-                repository.resolve(arm.commit.sha)
-            except UserError as error:  # another clone may have taken the place of the run's
-                raise UserError(
-                    f"{repository.top} has no {arm.commit.short} ({arm.name}), which is to be measured",
-                    "is it the clone that this run was begun in? What was measured: bisector report",
-                ) from error
-        store.set_state(State.RUNNING)
-        with ends_recorded(run, store):
-            commits = {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms) if arm.subject.is_built}
-            hold(repository, run.path, commits)
-            with equip(plan.setups[0], run.path, repository, tell) as equipment:
-                done = carry_out(plan, store, equipment, tell)
-            if done.given_up:
-                raise InfraError("; ".join(done.given_up), "bisector doctor")
-        store.set_state(done.state, done.message)
+    repository = Repository.open(place, run_marker=run.path)
+    for arm in (one for one in plan.arms if one.subject.is_built):
+        try:  # before the state changes: a run that was measured stays so
+            repository.resolve(arm.commit.sha)
+        except UserError as error:  # another clone may have taken the place of the run's
+            raise UserError(
+                f"{repository.top} has no {arm.commit.short} ({arm.name}), which is to be measured",
+                "is it the clone that this run was begun in? What was measured: bisector report",
+            ) from error
+    store.set_state(State.RUNNING)
+    with ends_recorded(run, store):
+        commits = {f"arm{n}": arm.commit.sha for n, arm in enumerate(plan.arms) if arm.subject.is_built}
+        hold(repository, run.path, commits)
+        with equip(plan.setups[0], run.path, repository, tell) as equipment:
+            done = carry_out(plan, store, equipment, tell)
+        if done.given_up:
+            raise InfraError("; ".join(done.given_up), "bisector doctor")
+    store.set_state(done.state, done.message)
     discard(run.path / BUILD)
     if not Blocks.of(plan, store).unbuilt:
         let_go(run, store, tell)

@@ -105,8 +105,8 @@ def unsupported(
 
 def trees_have(path: Path, revisions: Iterable[str], since: Since) -> bool:
     """Whether the trees of all revisions have a feature; yes for a partial clone, whose files cannot be read."""
-    with Repository.open(path) as repository:
-        return repository.partial or all(_has(repository, repository.resolve(one), since) for one in revisions)
+    repository = Repository.open(path)
+    return repository.partial or all(_has(repository, repository.resolve(one), since) for one in revisions)
 
 
 def needs(stack: Stack, values: Values) -> dict[str, str]:

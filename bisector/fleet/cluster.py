@@ -202,8 +202,7 @@ def tidy(home: Path, kept_bytes: int = _KEPT_BYTES) -> None:
             continue
         with suppress(Held, BisectorError), held(place / LOCK):
             if (sources := home / SOURCES).exists():
-                with Repository.open(sources) as repository:
-                    remove_leftovers(repository, place)
+                remove_leftovers(Repository.open(sources), place)
             for left in place.iterdir():
                 if left.name != USED_DISKS:
                     remove_tree(left)

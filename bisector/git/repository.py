@@ -218,10 +218,6 @@ class GitRunner:
             raise InfraError(f"git {words[0]} failed with status {answer.status}: {answer.complaint}")
         return answer
 
-    def close(self) -> None:
-        """Release what GitPython keeps."""
-        self._git.clear_cache()
-
     @property
     def version(self) -> tuple[int, ...]:
         """The version of the git program."""
@@ -285,7 +281,7 @@ def _shield(index: Path | None) -> tuple[str, ...]:
 
 
 class Repository:
-    """The git repository that a range is taken from; a context manager.
+    """The git repository that a range is taken from.
 
     ``top`` is the root of the checkout or, for a bare repository, its directory; worktrees are registered in
     ``common_dir`` (gitrepository-layout(5)). ``prefix`` leads from ``top`` to the directory that was opened.
@@ -330,16 +326,6 @@ class Repository:
                 f"git clone --shared {repository.top} COPY, then run with --repo COPY",
             )
         return repository
-
-    def close(self) -> None:
-        """Release what GitPython holds open."""
-        self.git.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def ask(self, *words: str, ok: tuple[int, ...] | None = (0,), stdin: str = "") -> GitAnswer:
         """Run a git command that reads, in the repository; raises :class:`InfraError` as :class:`GitRunner` does."""

@@ -22,7 +22,6 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -384,9 +383,8 @@ def bundled(settings: Settings, repository: Repository) -> Settings:
     clone = workload.workload.clone()
     if clone is None:
         return settings
-    source = nullcontext(repository) if clone.repository is None else Repository.open(clone.repository)
-    with source as opened:
-        made = _made(opened, clone, resources.cache_home() / "clones")
+    source = repository if clone.repository is None else Repository.open(clone.repository)
+    made = _made(source, clone, resources.cache_home() / "clones")
     return replace(settings, workload=workload.with_inputs({clone.field: made}))
 
 

@@ -122,7 +122,8 @@ def sender_of(mail: MailSettings, directory: Path) -> str:
             return str(parse([mail.sender])[0])
         except UserError as error:
             raise UserError(f"mail.from: {error}", error.hint) from error
-    with suppress(BisectorError), Repository.open(directory) as repository:
+    with suppress(BisectorError):
+        repository = Repository.open(directory)
         ident = repository.ask("var", "GIT_AUTHOR_IDENT", ok=None)
         found = re.match(r"(.*>) \d+ [+-]\d{4}$", ident.stdout.strip())
         if ident.status == 0 and found:

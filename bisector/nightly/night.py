@@ -144,7 +144,8 @@ class JobRun:
         if (left := self._history().open) is not None:
             self._say(f"going on with the bisection of an earlier night, {left.run_dir}")
             self._bisect(left)
-        with self._step("fetch"), Repository.open(self.job.repository, run_marker=self._directory) as repository:
+        with self._step("fetch"):
+            repository = Repository.open(self.job.repository, run_marker=self._directory)
             tip, branch = self._fetch(repository)
             if self._history().knows(tip.sha, self.job.conditions):
                 self._say(f"the tip is {tip.short}, which was measured already")
@@ -249,7 +250,8 @@ class JobRun:
         run_dir = state_home() / "runs" / run_name(change.old.rev[:40], f"{self.job.name}-{new[:12]}")
         begun = BisectionBegun(run_dir, change.direction, old, new)
         first_parent = self.job.measuring.bisect.first_parent
-        with self._step("range"), Repository.open(self.job.repository) as repository:
+        with self._step("range"):
+            repository = Repository.open(self.job.repository)
             old_end, new_end = repository.commits((old, new))
             try:
                 check_range(repository, Range(old_end, new_end, first_parent, self.job.paths))
@@ -542,9 +544,9 @@ def dry_run(plan: NightPlan, nights: Iterable[Night], events: Sequence[NightEven
 def _steps(job: NightJob, history: JobHistory) -> Iterator[str]:
     if history.open is not None:
         yield f"go on with the bisection in {history.open.run_dir}"
-    with Repository.open(job.repository) as repository:
-        branch = Branch(repository, job.name, job.remote, job.branch)
-        tip = branch.remote_tip()
+    repository = Repository.open(job.repository)
+    branch = Branch(repository, job.name, job.remote, job.branch)
+    tip = branch.remote_tip()
     if history.knows(tip, job.conditions):
         yield f"fetch: {job.branch} of {branch.shown} is at {tip[:12]}, as the last time"
     else:

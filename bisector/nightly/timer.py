@@ -203,8 +203,8 @@ def _of_job(job: NightJob) -> Iterator[tuple[str, Path]]:
 def _git_directories(path: Path) -> Iterator[Path]:
     """The directories of a repository; git itself is asked what a file .git names, after that file was checked."""
     yield from (path, path / ".git")
-    with Repository.open(path) as repository:
-        yield from (repository.common_dir, *map(Path, repository.ask("rev-parse", "--absolute-git-dir").lines))
+    repository = Repository.open(path)
+    yield from (repository.common_dir, *map(Path, repository.ask("rev-parse", "--absolute-git-dir").lines))
 
 
 def _changeable(path: Path) -> tuple[Path, str] | None:

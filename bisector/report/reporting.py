@@ -88,7 +88,8 @@ def _of_history(
     first, old, new = view.first_fixed, view.old.sha, view.new.sha
     if asked.repository is None:
         return {}, (), TreeOrigin(""), None
-    with suppress(BisectorError), Repository.open(asked.repository) as repository:
+    with suppress(BisectorError):
+        repository = Repository.open(asked.repository)
         parents = repository.commits(repository.parents(first.sha)) if first is not None else ()
         where = TreeOrigin(*origin(repository, (first or view.new).sha, job))
         # The place of a commit is its distance from the old end in this order, parents before children.

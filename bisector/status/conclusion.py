@@ -205,7 +205,8 @@ def config_changes(
     child, parents = effective_config(run_dir, files.get(first.sha)), tuple[Commit, ...]()
     if child is None:
         return ()
-    with suppress(BisectorError), Repository.open(repository) as opened:
+    with suppress(BisectorError):
+        opened = Repository.open(repository)
         answer = opened.ask("rev-list", "--parents", "--max-count=1", first.sha, "--", *paths)
         parents = opened.commits(sha for line in answer.lines for sha in line.split()[1:])
     found = ((parent, effective_config(run_dir, files.get(parent.sha))) for parent in parents)
@@ -250,8 +251,7 @@ def outcome_by_others(asked: RunHeader, judging: Judging) -> tuple[State, str, t
     if missing:
         return State.IMPORTED, f"no commit of the repository is {' or '.join(missing)}", ()
     try:
-        with Repository.open(asked.repository) as repository:
-            left = repository.between(sides[Verdict.OLD], sides[Verdict.NEW])
+        left = Repository.open(asked.repository).between(sides[Verdict.OLD], sides[Verdict.NEW])
     except BisectorError as error:
         return State.IMPORTED, f"the repository does not answer: {error}", ()
     if not left:

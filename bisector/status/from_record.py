@@ -9,7 +9,7 @@ the run's. The comparison stands beside the answer and never changes it.
 import math
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -181,29 +181,27 @@ def run_command(name: str, run_dir: Path) -> str:
     return f"bisector {name} --run-dir {shlex.quote(str(run_dir))}"
 
 
-@contextmanager
-def _case(asked: RunHeader, judging: Judging, store: Store) -> Iterator[tuple[Repository, Case] | None]:
+def _case(asked: RunHeader, judging: Judging, store: Store) -> tuple[Repository, Case] | None:
     """The case of a bisection with its repository.
 
     None if readings are not weighed: git chooses the commits, an end is not measured yet, or there is no repository.
     """
     measured = judging.sound(asked.old_sha) and judging.sound(asked.new_sha)
     if judging.settings.bisect.strategy is not Strategy.BAYES or not measured or asked.repository is None:
-        yield None
-        return
-    with Repository.open(asked.repository) as repository:
-        search_range = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
-        bases = repository.merge_bases(asked.new_sha, asked.old_sha)
-        known = Known(asked.skips, store.mattering(), store.facts(NotChanged), bases, store.earlier())
-        yield repository, Case(search_range, judging, known)
+        return None
+    repository = Repository.open(asked.repository)
+    search_range = SearchRange.of(repository, _range(repository, asked), judging.settings.bisect.suspects)
+    bases = repository.merge_bases(asked.new_sha, asked.old_sha)
+    known = Known(asked.skips, store.mattering(), store.facts(NotChanged), bases, store.earlier())
+    return repository, Case(search_range, judging, known)
 
 
 def case_of(store: Store) -> Case | None:
     """The case of a bisection from its record alone; None if readings are not weighed (yet)."""
     asked = store.bisection()
     judging = Judging(store.settings, store.trials(), asked.old_sha, asked.new_sha)
-    with _case(asked, judging, store) as found:
-        return None if found is None else found[1]
+    found = _case(asked, judging, store)
+    return None if found is None else found[1]
 
 
 def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefView | None, Mapping[str, float]]:
@@ -211,8 +209,8 @@ def _belief(asked: RunHeader, judging: Judging, store: Store) -> tuple[BeliefVie
 
     None and empty if readings are not weighed, or if the repository is gone.
     """
-    with suppress(BisectorError), _case(asked, judging, store) as found:
-        if found is not None:
+    with suppress(BisectorError):
+        if (found := _case(asked, judging, store)) is not None:
             repository, search_state = found[0], SearchState(found[1])
             other, its_probability = search_state.without_suspects
             shas, probabilities = zip(*search_state.candidates, strict=True)
@@ -272,7 +270,8 @@ def _candidates(
             new = sha
         elif verdict is Verdict.OLD and sha not in (asked.old_sha, asked.new_sha):
             olds.append(sha)
-    with suppress(BisectorError), Repository.open(asked.repository) as repository:
+    with suppress(BisectorError):
+        repository = Repository.open(asked.repository)
         parents = partial(repository.parents, first_only=asked.first_parent)
         left = repository.commits(repository.ask("rev-list", *_range(repository, asked).limits(new, olds)).lines)
         return judging.possible(left, parents) if narrowed else left
@@ -283,8 +282,8 @@ def _commit(asked: RunHeader, sha: str, judging: Judging) -> Commit:
     """An end of the range: from its trial, else from the repository, else with its hash alone."""
     found = next((trial.commit for _, trial in judging.trials if trial.commit.sha == sha), None)
     if found is None and asked.repository is not None and sha:
-        with suppress(UserError), Repository.open(asked.repository) as repository:
-            found = repository.commits((sha,))[0]
+        with suppress(UserError):
+            found = Repository.open(asked.repository).commits((sha,))[0]
     return found or Commit(sha, "", "", "")
 
 
@@ -328,7 +327,8 @@ def host_clock(run_dir: Path, repository: Path | None, judging: Judging, first: 
     made = _measured(HostClock(first, judging.objective.label, str(run_dir / CONFIRMED)))
     parent = made.parent
     if parent is None and repository is not None:
-        with suppress(BisectorError), Repository.open(repository) as opened:
+        with suppress(BisectorError):
+            opened = Repository.open(repository)
             parent = next(iter(opened.commits(opened.parents(first.sha, first_only=True))), None)
     if parent is None:
         return made

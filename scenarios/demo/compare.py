@@ -69,9 +69,9 @@ def by_git(graph: RangeGraph, shas: Sequence[str], made: History, status: Mappin
 
 def sentence(made: History, status: Mapping[str, Any]) -> str:
     """The run beside git's, with what was assumed."""
-    with Repository.open(Path(made.repo)) as repository:
-        old, new = repository.commits((made.old, made.new))
-        graph, shas = graph_of_range(repository, Range(old, new))
+    repository = Repository.open(Path(made.repo))
+    old, new = repository.commits((made.old, made.new))
+    graph, shas = graph_of_range(repository, Range(old, new))
     return beside(taken(status), by_git(graph, shas, made, status), status)
 
 

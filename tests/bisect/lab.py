@@ -109,7 +109,8 @@ class Lab:
 
     def bisect(self, engine: Executor) -> Done:
         """One process's life: from the store's facts to an answer, or to its death."""
-        with Repository.open(self.path / "linux") as repository, self._store() as store:
+        repository = Repository.open(self.path / "linux")
+        with self._store() as store:
             old, new = repository.commits((self.shas[self.old], self.shas[self.new]))
             wanted = Range(old, new, self.settings.bisect.first_parent, self.paths)
             with Bisect(repository, self.path, wanted, self.settings.bisect.terms or SideWords.usual(None)) as bisect:

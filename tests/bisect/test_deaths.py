@@ -142,20 +142,20 @@ def world_of(story: Story, path: Path) -> Iterator[World]:
     row = RunHeader(path / "linux", OLD, shas[OLD], NEW, shas[NEW], (),
                        False, (), options.to_json(settings), "0", "2026-01-01T00:00:00Z")  # fmt: skip
     mattering = Mattering(len(NODES) - 1, frozenset(set(shas.values()) - {shas["c2"]}))
-    with Repository.open(path / "linux") as repository:
-        old, new = repository.commits((shas[OLD], shas[NEW]))
-        wanted = Range(old, new)
-        (path / "unbroken").mkdir()
-        with (
-            Bisect(repository, path, wanted, SideWords()) as bisect,
-            Store.create(path / "unbroken" / "record.sqlite", row) as store,
-        ):
-            side = GitSide(repository, wanted, bisect, fakes.FakeEquality(repository, known=mattering))
-            world = World(story, scope_of(side, store, settings, (), Crew()), Remembered(side), shas, row)
-            executor = world.executor()
-            done, added = world.life(path / "unbroken", executor)
-            world.unbroken = Unbroken(done, Counter(executor.measured), added)
-            yield world
+    repository = Repository.open(path / "linux")
+    old, new = repository.commits((shas[OLD], shas[NEW]))
+    wanted = Range(old, new)
+    (path / "unbroken").mkdir()
+    with (
+        Bisect(repository, path, wanted, SideWords()) as bisect,
+        Store.create(path / "unbroken" / "record.sqlite", row) as store,
+    ):
+        side = GitSide(repository, wanted, bisect, fakes.FakeEquality(repository, known=mattering))
+        world = World(story, scope_of(side, store, settings, (), Crew()), Remembered(side), shas, row)
+        executor = world.executor()
+        done, added = world.life(path / "unbroken", executor)
+        world.unbroken = Unbroken(done, Counter(executor.measured), added)
+        yield world
 
 
 Worlds = Callable[[str], World]

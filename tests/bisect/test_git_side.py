@@ -1,7 +1,7 @@
 """Equal kernels found without a build: a stand-in tree, with real git, make and compiler."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +69,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, known_gcc: None) -> Iterator[World]:
+def world(tmp_path: Path, known_gcc: None) -> World:
     files = {str(path.relative_to(TREE)): path.read_text() for path in sorted(TREE.rglob("*")) if path.is_file()}
     files |= {"drivers/md/dm-raid.c": "int raid = 1;\n", "sound/core/pcm.c": "int pcm = 1;\n"}
     nodes = [Node("base", files=files)]
@@ -77,8 +77,8 @@ def world(tmp_path: Path, known_gcc: None) -> Iterator[World]:
         nodes.append(Node(name, (nodes[-1].name,), files=changed))
     names = build(tmp_path / "linux", nodes)
     (tmp_path / "run").mkdir()
-    with Repository.open(tmp_path / "linux") as repository:
-        yield World(repository, dict(zip(names, repository.commits(names.values()), strict=True)), tmp_path)
+    repository = Repository.open(tmp_path / "linux")
+    return World(repository, dict(zip(names, repository.commits(names.values()), strict=True)), tmp_path)
 
 
 def test_a_commit_whose_files_take_no_part_has_a_kernel_already(world: World) -> None:

@@ -90,8 +90,8 @@ class Desk:
         )
 
     def plan(self, *names: str, **how: object) -> Plan:
-        with Repository.open(self.place / "linux") as repository:
-            return planned(repository, self.asked(*names, **how))  # type: ignore[arg-type] # as asked() takes them
+        repository = Repository.open(self.place / "linux")
+        return planned(repository, self.asked(*names, **how))  # type: ignore[arg-type] # as asked() takes them
 
     def refused(self, *names: str, **how: object) -> str:
         with pytest.raises(UserError) as caught:

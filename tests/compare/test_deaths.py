@@ -87,8 +87,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     (place / "hz.config").write_text("CONFIG_DM_CACHE_SMQ=y\n")
     setups, own = (settings("lvmcache"), settings("hdd")), (str(place / "hz.config"),)
     asked = CompareRequest(place / "linux", (shas["c0"], shas["c2"]), setups, Extent(7, 2), placebo=True, fragments=own)
-    with Repository.open(place / "linux") as repository:
-        plan = planned(repository, asked)
+    repository = Repository.open(place / "linux")
+    plan = planned(repository, asked)
     row = RunHeader.of(plan.setups[0], place / "linux")
     executor = bench(shas)
     done, added = life(plan, row, place / "unbroken.sqlite", executor)
@@ -141,8 +141,8 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, s
     place = tmp_path_factory.mktemp("without")
     shas = histories.build(place / "linux", histories.linear(4))
     asked = CompareRequest(place / "linux", tuple(shas[f"c{n}"] for n in range(4)), (settings("hdd"),), Extent(7, 2))
-    with Repository.open(place / "linux") as repository:
-        plan = planned(repository, asked)
+    repository = Repository.open(place / "linux")
+    plan = planned(repository, asked)
     row = RunHeader.of(plan.setups[0], place / "linux")
     _, added = life(plan, row, place / "unbroken.sqlite", hopeless(shas))
     assert len(added) == GIVEN_UP_TIMES

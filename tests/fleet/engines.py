@@ -88,7 +88,8 @@ def searched(spec: Spec, place: Path, repository: Path, tell: Listener) -> Itera
         file.write("run\n")
     subject = request.cell.subject
     if subject.is_commit and spec.kernel is None and not kept(spec):
-        with Repository.open(repository, run_marker=place) as opened, SourceTree(opened, place, keep=True) as tree:
+        opened = Repository.open(repository, run_marker=place)
+        with SourceTree(opened, place, keep=True) as tree:
             assert (tree.checkout(request.commit) / "Makefile").is_file()
     tell(StageStarted(request.commit, Stage.WORKLOAD, "full run"))
     is_new = subject.commit.sha in told["new"]

@@ -30,18 +30,14 @@ def unconfigured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
+def make(tmp_path: Path) -> Make:
     """Builds a history and opens it."""
-    opened: list[Repository] = []
 
     def make_(nodes: tuple[Node, ...], *, bare: bool = False, checkout: bool = False) -> Made:
         names = build(tmp_path / "linux", nodes, bare=bare, checkout=checkout)
-        opened.append(Repository.open(tmp_path / "linux"))
-        return opened[-1], names
+        return Repository.open(tmp_path / "linux"), names
 
-    yield make_
-    for repository in opened:
-        repository.close()
+    return make_
 
 
 @pytest.fixture

@@ -108,5 +108,6 @@ def test_partial_clone_that_lacks_files(make: Make, tmp_path: Path) -> None:
     repository, _ = make(NODES)
     git(repository.top, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{repository.top}", "partial")
-    with Repository.open(tmp_path / "partial") as partial, pytest.raises(UserError, match="is a partial clone"):
+    partial = Repository.open(tmp_path / "partial")
+    with pytest.raises(UserError, match="is a partial clone"):
         bundled(settings(), partial)

@@ -69,7 +69,8 @@ def send(mirror: Mirror) -> Send:
 
 def checked_out(mirror: Mirror, sha: str, place: Path) -> dict[str, str]:
     """The files of a commit as a job of the host has them, by the hash that the record has."""
-    with Repository.open(mirror.path) as repository, SourceTree(repository, place) as tree:
+    repository = Repository.open(mirror.path)
+    with SourceTree(repository, place) as tree:
         top = tree.checkout(repository.resolve(sha))
         return {str(path.relative_to(top)): path.read_text() for path in top.rglob("*") if path.is_file()}
 
@@ -95,16 +96,16 @@ def test_only_what_differs_is_sent(make: Make, mirror: Mirror, send: Send, tmp_p
     """Also of an older commit: git itself would take it that whoever has a commit has its ancestors."""
     _, names = make(NODES)
     git(tmp_path, "clone", "-q", "--depth", "4", f"file://{tmp_path}/linux", "shallow")
-    with Repository.open(tmp_path / "shallow") as repository:
-        sizes = [send(repository, names[name]) for name in ("c1", "c3", "c0")]
-        assert sizes[0] > 50_000
-        assert max(sizes[1:]) < 1_500
-        assert sorted(mirror.known(RUN)) == sorted(names[name] for name in ("c0", "c1", "c3"))
-        assert not mirror.has(names["c2"])
-        git(mirror.path, "fsck", "--strict", "--no-progress")
-        assert checked_out(mirror, names["c0"], tmp_path / "run")["big.c"] == f"{BIG}\n"
-        mirror.keep("another", names["c1"])
-        assert pushed(mirror, repository, names["c2"], "another") < 1_500
+    repository = Repository.open(tmp_path / "shallow")
+    sizes = [send(repository, names[name]) for name in ("c1", "c3", "c0")]
+    assert sizes[0] > 50_000
+    assert max(sizes[1:]) < 1_500
+    assert sorted(mirror.known(RUN)) == sorted(names[name] for name in ("c0", "c1", "c3"))
+    assert not mirror.has(names["c2"])
+    git(mirror.path, "fsck", "--strict", "--no-progress")
+    assert checked_out(mirror, names["c0"], tmp_path / "run")["big.c"] == f"{BIG}\n"
+    mirror.keep("another", names["c1"])
+    assert pushed(mirror, repository, names["c2"], "another") < 1_500
 
 
 def test_a_made_commit_is_sent_as_any_other(make: Make, mirror: Mirror, send: Send, tmp_path: Path) -> None:

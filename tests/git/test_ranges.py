@@ -82,13 +82,13 @@ def test_what_a_person_may_not_expect_of_a_range(make: Make) -> None:
 
 def test_paths_are_relative_to_where_a_person_is(make: Make) -> None:
     repository, names = make(linear(8), checkout=True)
-    with Repository.open(repository.top / "files/c") as inside:
-        assert inside.from_top(("4", "../c/6", ".", ":/Kbuild", ":(exclude)x")) == (
-            "files/c/4", "files/c/6", "files/c", ":/Kbuild", ":(exclude)x",
-        )  # fmt: skip
-        assert inside.from_top(("../../../outside",)) == ("../outside",)
-        limits = inside.from_top(("4", "6"))
-        assert check_range(inside, between(inside, names["c0"], "main", *limits)) == 2
+    inside = Repository.open(repository.top / "files/c")
+    assert inside.from_top(("4", "../c/6", ".", ":/Kbuild", ":(exclude)x")) == (
+        "files/c/4", "files/c/6", "files/c", ":/Kbuild", ":(exclude)x",
+    )  # fmt: skip
+    assert inside.from_top(("../../../outside",)) == ("../outside",)
+    limits = inside.from_top(("4", "6"))
+    assert check_range(inside, between(inside, names["c0"], "main", *limits)) == 2
     assert repository.from_top(("files", "a b/")) == ("files", "a b")
 
 
@@ -106,12 +106,12 @@ def test_shallow_clone(make: Make, tmp_path: Path, old: str, lacks: bool) -> Non
     """The line of first parents reaches c3; the branch that m merges ends at b3, whose parents are missing."""
     _, names = make(old_base_merge())
     git(tmp_path, "clone", "-q", "--depth=4", f"file://{tmp_path / 'linux'}", "shallow")
-    with Repository.open(tmp_path / "shallow") as repository:
-        wanted = between(repository, names[old], "main")
-        if not lacks:
-            assert check_range(repository, wanted) == 1
-            return
-        error = refused(repository, wanted)
+    repository = Repository.open(tmp_path / "shallow")
+    wanted = between(repository, names[old], "main")
+    if not lacks:
+        assert check_range(repository, wanted) == 1
+        return
+    error = refused(repository, wanted)
     assert "lacks history" in error.message
     assert "--unshallow" in error.hint
 

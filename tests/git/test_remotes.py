@@ -47,8 +47,8 @@ def test_remote_as_it_may_be_shown(remote: str, shown: str) -> None:
 
 def test_no_remote_is_the_directory(tmp_path: Path) -> None:
     shas = histories.build(tmp_path / "my-linux.git", histories.linear(2), bare=True)
-    with Repository.open(tmp_path / "my-linux.git") as repository:
-        assert origin(repository, shas["c1"]) == ("my-linux", "", "")
+    repository = Repository.open(tmp_path / "my-linux.git")
+    assert origin(repository, shas["c1"]) == ("my-linux", "", "")
 
 
 def test_the_best_known_branch_that_has_the_commit(tmp_path: Path) -> None:
@@ -62,12 +62,12 @@ def test_the_best_known_branch_that_has_the_commit(tmp_path: Path) -> None:
         histories.git(path, "config", f"remote.{name}.url", url)
     for ref, at in (("a/for-next", "c3"), ("a/master", "c3"), ("b/HEAD", "c1"), ("b/topic", "c1"), ("b/master", "c1")):
         histories.git(path, "update-ref", f"refs/remotes/{ref}", shas[at])
-    with Repository.open(path) as repository:
-        assert origin(repository, shas["c1"]) == ("linus", "master", "https://example.org/torvalds/linux.git")
-        assert origin(repository, shas["c2"]) == ("a", "master", "https://example.org/dm/dm.git")
-        histories.git(path, "config", "remote.a.url", "https://example.org/next/linux-next.git")
-        assert origin(repository, shas["c1"])[0] == "linus"  # linux-next has what he has
-        assert origin(repository, shas["c2"])[0] == "linux-next"
+    repository = Repository.open(path)
+    assert origin(repository, shas["c1"]) == ("linus", "master", "https://example.org/torvalds/linux.git")
+    assert origin(repository, shas["c2"]) == ("a", "master", "https://example.org/dm/dm.git")
+    histories.git(path, "config", "remote.a.url", "https://example.org/next/linux-next.git")
+    assert origin(repository, shas["c1"])[0] == "linus"  # linux-next has what he has
+    assert origin(repository, shas["c2"])[0] == "linux-next"
 
 
 @pytest.mark.parametrize("remote", ["korg", "https://me:secret@example.org/torvalds/linux.git?private_token=secret"])
@@ -78,9 +78,9 @@ def test_what_a_night_fetched_is_in_no_remote_tracking_branch(tmp_path: Path, re
     histories.build(here, histories.linear(1))
     histories.git(here, "config", "remote.korg.url", url)
     histories.git(here, "config", f"url.{tmp_path}/remote.git.insteadOf", url)
-    with Repository.open(here) as repository:
-        Branch(repository, "cache", remote, "main").fetch()
-        assert "secret" not in histories.git(here, "cat-file", "blob", "refs/by-bisector/nightly/cache/source")
-        assert origin(repository, shas["c2"]) == ("linus", "main", "https://example.org/torvalds/linux.git")
-        histories.git(here, "update-ref", "-d", "refs/by-bisector/nightly/cache/source")
-        assert origin(repository, shas["c2"]) == ("clone", "", "")
+    repository = Repository.open(here)
+    Branch(repository, "cache", remote, "main").fetch()
+    assert "secret" not in histories.git(here, "cat-file", "blob", "refs/by-bisector/nightly/cache/source")
+    assert origin(repository, shas["c2"]) == ("linus", "main", "https://example.org/torvalds/linux.git")
+    histories.git(here, "update-ref", "-d", "refs/by-bisector/nightly/cache/source")
+    assert origin(repository, shas["c2"]) == ("clone", "", "")

@@ -13,7 +13,7 @@ import pytest
 from bisector.core.deadline import Deadline
 from bisector.core.errors import InfraError, UserError
 from bisector.core.subject import Kind
-from bisector.git.repository import Repository
+from bisector.git.repository import Repository, shown
 from bisector.git.source_tree import SourceTree
 from bisector.git.trees import changed_end
 from bisector.host.process import RUN_MARKER, run
@@ -41,13 +41,13 @@ def test_no_directory_and_no_repository(tmp_path: Path) -> None:
 @pytest.mark.parametrize("inside", [".", "drivers/md", ".git"])
 def test_opened_from_anywhere_in_it(make: Make, tmp_path: Path, inside: str) -> None:
     repository, names = make(linear(2), checkout=True)
-    with Repository.open(repository.top / inside) as again:
-        assert again.common_dir == repository.common_dir == repository.top / ".git"
-        assert again.resolve("HEAD").sha == names["c1"]
+    again = Repository.open(repository.top / inside)
+    assert again.common_dir == repository.common_dir == repository.top / ".git"
+    assert again.resolve("HEAD").sha == names["c1"]
     git(repository.top, "worktree", "add", "-q", "--detach", str(tmp_path / "other"), names["c0"])
-    with Repository.open(tmp_path / "other") as other:  # a linked worktree of the user's
-        assert (other.common_dir, other.top) == (repository.common_dir, tmp_path / "other")
-        assert other.resolve("HEAD").sha == names["c0"]
+    other = Repository.open(tmp_path / "other")
+    assert (other.common_dir, other.top) == (repository.common_dir, tmp_path / "other")
+    assert other.resolve("HEAD").sha == names["c0"]
 
 
 def test_owner_that_git_does_not_trust(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_owner_that_git_does_not_trust(make: Make, monkeypatch: pytest.MonkeyPat
     assert error.hint == f"git config --global --add safe.directory {repository.top}"
     run(["git", *error.hint.split()[1:]], deadline_s=10)
     try:
-        Repository.open(repository.top).close()
+        Repository.open(repository.top)
     finally:
         run(["git", "config", "--global", "--unset-all", "safe.directory"], deadline_s=10)
 
@@ -120,8 +120,8 @@ def test_git_gets_what_it_needs_of_the_environment_and_no_login(
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv(RUN_MARKER, "/another/run")
     repository, _ = make(linear(2))
-    with Repository.open(repository.top, run_marker=tmp_path) as repository:
-        lines = repository.ask("-c", "alias.environment=!env", "environment").lines
+    repository = Repository.open(repository.top, run_marker=tmp_path)
+    lines = repository.ask("-c", "alias.environment=!env", "environment").lines
     given = dict(line.partition("=")[::2] for line in lines)
     assert {name for name, value in given.items() if value == "secret"} == set()
     assert not {"GIT_INDEX_FILE", "GIT_DIR"} & set(given)
@@ -155,17 +155,16 @@ def test_what_a_repositorys_settings_name_is_not_run(make: Make, tmp_path: Path)
     for name, value in (("merge.default", "evil"), ("log.showSignature", "true"), ("core.hooksPath", str(tmp_path))):
         git(top, "config", name, value)
     signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n"
-    with repository:
-        head = repository.resolve("HEAD")
-        text = repository.ask("cat-file", "commit", head.sha).stdout
-        signed = text.replace("\n\n", f"\n{signature}\n", 1)
-        sha = repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=signed).stdout.strip()
-        commit = repository.resolve(sha)
-        propose(repository, sha)
-        (parent,) = repository.commits(repository.parents(sha))
-        changed_end(repository, Kind.REVERTED, parent, commit)
-        with SourceTree(repository, tmp_path / "run") as source:
-            assert (source.checkout(commit) / "x.c").read_text().startswith("b\n")
+    head = repository.resolve("HEAD")
+    text = repository.ask("cat-file", "commit", head.sha).stdout
+    signed = text.replace("\n\n", f"\n{signature}\n", 1)
+    sha = repository.ask("hash-object", "-t", "commit", "-w", "--stdin", stdin=signed).stdout.strip()
+    commit = repository.resolve(sha)
+    propose(repository, sha)
+    (parent,) = repository.commits(repository.parents(sha))
+    changed_end(repository, Kind.REVERTED, parent, commit)
+    with SourceTree(repository, tmp_path / "run") as source:
+        assert (source.checkout(commit) / "x.c").read_text().startswith("b\n")
     assert not ran.exists(), ran.read_text()
 
 
@@ -190,13 +189,24 @@ def test_interrupted_command_leaves_no_process(make: Make, tmp_path: Path) -> No
 
     repository, _ = make(linear(2))
     before = signal.signal(signal.SIGALRM, interrupt)
-    with Repository.open(repository.top, run_marker=tmp_path) as marked:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        with pytest.raises(KeyboardInterrupt) as caught:
-            marked.ask("-c", "alias.wait=!sleep 60", "wait")
+    marked = Repository.open(repository.top, run_marker=tmp_path)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        marked.ask("-c", "alias.wait=!sleep 60", "wait")
     signal.signal(signal.SIGALRM, before)
     Deadline("the end of sleep", 5).poll(lambda: None if running(tmp_path) else True)
     assert caught.traceback  # until here it has kept GitPython from ending the process by itself
+
+
+def test_a_repository_needs_no_closing(make: Make) -> None:
+    """GitPython's own questions would leave a process of `git cat-file --batch` each."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    repository, _ = make(linear(2))
+    before = children.read_text()
+    head = repository.resolve("HEAD")
+    shown(repository, head)
+    repository.check_kernel_tree(head)
+    assert children.read_text() == before
 
 
 @pytest.mark.parametrize("header", [b"", b"encoding ISO-8859-1\n"])
@@ -271,10 +281,10 @@ def test_a_partial_clone_whose_remote_is_gone(make: Make, tmp_path: Path) -> Non
     git(source.top, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "-q", "--filter=tree:0", "--no-checkout", f"file://{source.top}", "partial")
     source.top.rename(tmp_path / "gone")
-    with Repository.open(tmp_path / "partial") as partial:
-        commit = partial.resolve(names["c1"])
-        with pytest.raises(InfraError, match=r"; this is a partial clone, which fetches what it lacks from its remote"):
-            partial.check_kernel_tree(commit)
+    partial = Repository.open(tmp_path / "partial")
+    commit = partial.resolve(names["c1"])
+    with pytest.raises(InfraError, match=r"; this is a partial clone, which fetches what it lacks from its remote"):
+        partial.check_kernel_tree(commit)
 
 
 EXT = {"protocol.ext.allow": "always"}
@@ -301,10 +311,10 @@ def test_a_clone_of_a_strangers_runs_no_program_of_theirs(
     theirs = program(tmp_path / "program", f"touch {ran}")
     for name, value in {"remote.origin.url": url or f"file://{origin.top}", **settings}.items():
         git(tmp_path / "partial", "config", name, value.format(theirs))
-    with Repository.open(tmp_path / "partial") as repository:
-        assert repository.ask("cat-file", "blob", "origin/main:Makefile", ok=None).status != 0
-        with pytest.raises(InfraError, match="partial clone"), SourceTree(repository, tmp_path / "run") as tree:
-            tree.checkout(repository.resolve("origin/main"))
-        assert not ran.exists()
-        run(["git", "-C", repository.top, "cat-file", "blob", "origin/main:Makefile"], deadline_s=10.0, check=False)
-        assert ran.exists()  # what it would have run
+    repository = Repository.open(tmp_path / "partial")
+    assert repository.ask("cat-file", "blob", "origin/main:Makefile", ok=None).status != 0
+    with pytest.raises(InfraError, match="partial clone"), SourceTree(repository, tmp_path / "run") as tree:
+        tree.checkout(repository.resolve("origin/main"))
+    assert not ran.exists()
+    run(["git", "-C", repository.top, "cat-file", "blob", "origin/main:Makefile"], deadline_s=10.0, check=False)
+    assert ran.exists()  # what it would have run

@@ -21,8 +21,8 @@ Closes: https://bugs.example.org/3
 
 def of(path: Path, *nodes: Node, name: str) -> ShownCommit:
     shas = histories.build(path, (histories.root("r"), *nodes))
-    with Repository.open(path) as repository:
-        return shown(repository, repository.resolve(shas[name]))
+    repository = Repository.open(path)
+    return shown(repository, repository.resolve(shas[name]))
 
 
 def test_author_trailers_and_patch(tmp_path: Path) -> None:

@@ -94,19 +94,19 @@ def test_worktree_of_a_partial_clone(make: Make, tmp_path: Path, damaged: bool) 
     git(origin.top, "config", "uploadpack.allowFilter", "true")
     partial = tmp_path / "partial"
     git(tmp_path, "clone", "-q", "--no-checkout", "--filter=blob:none", f"file://{origin.top}", str(partial))
-    with Repository.open(partial) as repository:
-        path = killed_after_checkout(repository, tmp_path / "run", "origin/main~1")
-        if damaged:
-            (index,) = (repository.common_dir / "worktrees").glob("*/index")
-            index.write_bytes(b"")
-            with SourceTree(repository, tmp_path / "run") as tree:
-                assert tree_on_disk(tree.checkout(repository.resolve("origin/main"))) == tree_of(origin, "main")
-        else:
-            kept = written(path / "Makefile")
-            origin.top.rename(tmp_path / "offline")
-            with pytest.raises(InfraError, match="partial clone"):
-                SourceTree(repository, tmp_path / "run").checkout(repository.resolve("origin/main"))
-            assert written(path / "Makefile") == kept
+    repository = Repository.open(partial)
+    path = killed_after_checkout(repository, tmp_path / "run", "origin/main~1")
+    if damaged:
+        (index,) = (repository.common_dir / "worktrees").glob("*/index")
+        index.write_bytes(b"")
+        with SourceTree(repository, tmp_path / "run") as tree:
+            assert tree_on_disk(tree.checkout(repository.resolve("origin/main"))) == tree_of(origin, "main")
+    else:
+        kept = written(path / "Makefile")
+        origin.top.rename(tmp_path / "offline")
+        with pytest.raises(InfraError, match="partial clone"):
+            SourceTree(repository, tmp_path / "run").checkout(repository.resolve("origin/main"))
+        assert written(path / "Makefile") == kept
 
 
 def test_an_object_that_is_gone_is_an_error_after_one_new_worktree(

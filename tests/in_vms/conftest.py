@@ -170,8 +170,8 @@ def kernel(
     demo: history.History, furnished: Path, settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> Kernel:
     """That of the new end, which is among those that are kept."""
-    with Repository.open(Path(demo.repo)) as repository:
-        tree = repository.resolve(demo.new).tree
+    repository = Repository.open(Path(demo.repo))
+    tree = repository.resolve(demo.new).tree
     builder = kernel_builder(settings.kernel)
     if builder.find(tree) is None:
         Tool(Path(demo.repo), tmp_path_factory.mktemp("built"), furnished).trial(demo.new, *SHORT)

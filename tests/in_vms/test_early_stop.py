@@ -45,7 +45,8 @@ def test_a_run_whose_side_is_clear_is_ended(
     settings = options.load(sizes, directory=furnished).settings
     rule = StopRule(1_200.0, float(settings.workload.runtime_s), 9.0 if reason is StopReason.NOT_ABOVE else None)
     # Of a run whose lock is free any other one would end the guest.
-    with RunDirectory(tmp_path).lock(), Repository.open(Path(demo.repo), run_marker=tmp_path) as repository:
+    with RunDirectory(tmp_path).lock():
+        repository = Repository.open(Path(demo.repo), run_marker=tmp_path)
         commit = repository.resolve(rev.format(demo.culprit.sha))
         with local_executor(settings, tmp_path, repository, lambda event: None) as executor:
             trial = fakes.measured(executor, TrialRequest(1, Cell(Subject(commit), settings.setup), {}, (), rule))

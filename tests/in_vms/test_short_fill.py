@@ -46,7 +46,8 @@ class Bench:
 
     def measured(self, rev: str, fill: Fill, *, stop: StopRule | None = None, n: int = 1) -> Trial:
         settings, run_dir = self.settings, self.run_dir
-        with RunDirectory(run_dir).lock(), Repository.open(Path(self.demo.repo), run_marker=run_dir) as repository:
+        with RunDirectory(run_dir).lock():
+            repository = Repository.open(Path(self.demo.repo), run_marker=run_dir)
             cell = Cell(Subject(repository.resolve(rev)), settings.setup)
             with local_executor(settings, run_dir, repository, lambda event: None) as executor:
                 return fakes.measured(executor, TrialRequest(n, cell, {}, stop=stop, fill=fill))

@@ -157,8 +157,8 @@ def test_a_search_in_a_clone(mounted: Mounted, demo: History) -> None:
             "workload.gitgrep.runs": "2",
         }
     )
-    with Repository.open(Path(demo.repo)) as repository:
-        settings = bundled(wanted, repository)
+    repository = Repository.open(Path(demo.repo))
+    settings = bundled(wanted, repository)
     values = dict(mounted.run(settings).counters)
     assert {"elapsed", "user", "system", "cpu"} <= set(values)
     assert values["user"] > 0

@@ -39,8 +39,8 @@ def commit(path: Path, script: str | None = STANDS_IN) -> Proposal:
     nodes = (histories.Node("a", files=files), histories.Node("b", ("a",), {"drivers/md/dm.c": "new\n"}))
     histories.build(path / "linux", nodes, checkout=True)
     histories.git(path / "linux", "commit", "-q", "--amend", "--author=A U Thor <author@example.com>", "-m", MESSAGE)
-    with Repository.open(path / "linux") as repository:
-        return propose(repository, repository.resolve("HEAD").sha)
+    repository = Repository.open(path / "linux")
+    return propose(repository, repository.resolve("HEAD").sha)
 
 
 def test_author_first_then_the_scripts_and_the_trailers_each_once(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_without_a_program_the_script_is_not_run(tmp_path: Path, monkeypatch: py
         (tools / name).symlink_to(f"/usr/bin/{name}")
     commit(tmp_path)
     monkeypatch.setenv("PATH", str(tools))
-    with Repository.open(tmp_path / "linux") as repository:
-        proposal = propose(repository, repository.resolve("HEAD").sha)
+    repository = Repository.open(tmp_path / "linux")
+    proposal = propose(repository, repository.resolve("HEAD").sha)
     assert proposal.notes == (f"no maintainers proposed: {missing} is not installed",)
 
 

@@ -262,8 +262,8 @@ def test_the_clone_that_a_workload_searches_is_the_one_that_start_makes(
     of_clone = ("--set", "workload.gitgrep.commit=main", "--set")
     searched = {"gitgrep.pattern": "dm", "gitgrep.commit": "main", "gitgrep.path": "drivers"}
     settings = options.load({f"workload.{key}": value for key, value in searched.items()}).settings
-    with Repository.open(place.home / "linux") as repository:
-        started = keep_inputs(bundled(settings, repository), place.home)
+    repository = Repository.open(place.home / "linux")
+    started = keep_inputs(bundled(settings, repository), place.home)
     trial = place.trial("c0", 1000)
     place.run("one", replace(trial, cell=replace(trial.cell, setup=started.setup)), settings=started)
     found = place.json("--grep", "dm", *of_clone, "workload.gitgrep.path=drivers")

@@ -1,6 +1,5 @@
 """The midpoints against git's own, and the skips against its pseudo-random steps."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,11 @@ EXAMPLES = 4  # a git command takes some 10 ms, an example about 40 of them
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     """One for all examples: their histories have roots of their own."""
     path = tmp_path_factory.mktemp("midpoints") / "linux"
     build(path, [root("first")])
-    with Repository.open(path) as opened:
-        yield opened
+    return Repository.open(path)
 
 
 def as_history(graph: RangeGraph) -> tuple[Node, ...]:
@@ -66,19 +64,19 @@ def test_every_step_is_the_one_that_git_takes(repository: Repository, shape: Ran
 def test_a_large_history_is_halved_as_git_does(tmp_path: Path) -> None:
     """Here what is near enough to the half counts, and merges count first."""
     shas = build(tmp_path / "linux", subsystems(3_000))
-    with Repository.open(tmp_path / "linux") as repository:
-        wanted = Range(repository.resolve(shas["c0"]), repository.resolve("main"))
-        graph, names = graph_of_range(repository, wanted)
-        facts = SearchFacts()
-        for _ in range(9):
-            step = next_commit(graph, facts, names)
-            assert isinstance(step, int)
-            told = {reading.verdict: names[reading.commit] for reading in facts.readings}
-            old = [f"^{names[one.commit]}" for one in facts.readings if one.verdict is Verdict.OLD]
-            new = told.get(Verdict.NEW, wanted.new.sha)
-            assert [names[step]] == list(repository.ask("rev-list", "--bisect", new, f"^{wanted.old.sha}", *old).lines)
-            verdict = truth(graph, 1_234, step, Kernel.COMMIT)
-            facts = facts.with_reading(Reading(step, Kernel.COMMIT, verdict))
+    repository = Repository.open(tmp_path / "linux")
+    wanted = Range(repository.resolve(shas["c0"]), repository.resolve("main"))
+    graph, names = graph_of_range(repository, wanted)
+    facts = SearchFacts()
+    for _ in range(9):
+        step = next_commit(graph, facts, names)
+        assert isinstance(step, int)
+        told = {reading.verdict: names[reading.commit] for reading in facts.readings}
+        old = [f"^{names[one.commit]}" for one in facts.readings if one.verdict is Verdict.OLD]
+        new = told.get(Verdict.NEW, wanted.new.sha)
+        assert [names[step]] == list(repository.ask("rev-list", "--bisect", new, f"^{wanted.old.sha}", *old).lines)
+        verdict = truth(graph, 1_234, step, Kernel.COMMIT)
+        facts = facts.with_reading(Reading(step, Kernel.COMMIT, verdict))
 
 
 def test_a_new_ancestor_of_an_old_one_is_no_midpoint() -> None:

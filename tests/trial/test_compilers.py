@@ -71,7 +71,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     settings = options.load(directory=Path("/")).settings
     kernel = replace(settings.kernel, fragments=(str(tmp_path / "md.config"),), jobs=2)
     builder = KernelBuilder(kernel, KernelCache(tmp_path / "cache", 100_000_000))
-    with Repository.open(top) as repository, SourceTree(repository, tmp_path / "run") as source:
+    repository = Repository.open(top)
+    with SourceTree(repository, tmp_path / "run") as source:
         machines = cast("VirtualMachines", None)
         bench = Bench(settings, tmp_path / "run", source, builder, machines, lambda event: None)
         yield Shop(tmp_path, LocalExecutor(bench), repository.resolve("main"))
