@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from bisector.analysis.early_stop import StopRule
 from bisector.campaign.equipment import Equipment, KernelEquality, MeasurerFactory
 from bisector.campaign.instructions import Crew
@@ -30,6 +32,7 @@ from bisector.executor.base import (
 )
 from bisector.git.ranges import Range
 from bisector.git.repository import Repository
+from bisector.host import files
 from bisector.storage.stack import lone_disk
 from bisector.trial.runner import TrialRequest
 from bisector.workload.fio.fio import Fio
@@ -358,3 +361,16 @@ def _result_of(executor: Executor, job: Job) -> Result:
     if isinstance(news, Failed):
         raise news.error
     return news.result
+
+
+def told_before_removal(monkeypatch: pytest.MonkeyPatch, output: Callable[[], str]) -> Mapping[str, str]:
+    """What a person had been told when each directory was removed, by its name; ``output`` returns what is new."""
+    told, so_far, remove = dict[str, str](), list[str](), files.remove_tree
+
+    def removing(path: Path) -> None:
+        so_far.append(output())
+        told[path.name] = "".join(so_far)
+        remove(path)
+
+    monkeypatch.setattr(files, "remove_tree", removing)
+    return told

@@ -32,9 +32,10 @@ from bisector.bisect.state import (
 )
 from bisector.bisect.step import step
 from bisector.bisect.stop_rule import rule_alike, rule_clear_of, stop_rule
+from bisector.campaign import life
 from bisector.campaign.equipment import Equipment, KernelEquality, MeasurerFactory, here
 from bisector.campaign.instructions import Crew, Done, Instruction, Question, Submit, Transient
-from bisector.campaign.life import BUILD, clean_up, ends_recorded, let_go, new_run
+from bisector.campaign.life import BUILD, clean_up, ends_recorded, new_run, remove_build
 from bisector.campaign.loop import Loop
 from bisector.config import ConfirmBy, Settings, checks, options
 from bisector.core.errors import Finding, Grade, UserError
@@ -51,7 +52,7 @@ from bisector.git.repository import Repository
 from bisector.git.source_tree import check_attributes, hold
 from bisector.git.transfer import bundled
 from bisector.git.trees import changed_end
-from bisector.host.files import discard, write_atomically
+from bisector.host.files import write_atomically
 from bisector.host.identity import host_id
 from bisector.mail import outbox
 from bisector.plan.experience import Experience, experience
@@ -342,7 +343,7 @@ def measure_baselines(run: RunDirectory, store: Store, tell: Listener, equip: Me
     with _process(settings, store, repository, tell, equip=equip, aim=Aim.BASELINES) as bisection:
         bisection.run()
     if not of_a_search:
-        discard(run.path / BUILD)
+        remove_build(run.path, place)
 
 
 def skip(store: Store, expressions: Iterable[str]) -> None:
@@ -383,7 +384,8 @@ def go_on(
 ) -> Done:
     """Clean up after a killed process of this run, continue the run to an outcome, and record the outcome.
 
-    Raises the error that ended the run otherwise; a :class:`KeyboardInterrupt` becomes :class:`Interrupted`.
+    The caller tells it, then calls :func:`let_go`. Raises the error that ended the run otherwise; a
+    :class:`KeyboardInterrupt` becomes :class:`Interrupted`.
     """
     asked, place = searched(run, store)
     clean_up(run, store)
@@ -396,16 +398,21 @@ def go_on(
         with _process(settings, store, repository, tell, equip=equip, aim=aim) as bisection:
             outcome = bisection.run()
     store.set_state(outcome.state, outcome.message, out_of_time=outcome.out_of_time)
-    if outcome.out_of_time:  # as after an interruption, the build directory stays for the process that goes on
-        return outcome
-    discard(run.path / BUILD)
     # If the answer is to be confirmed by another clock, the draft is written after that, since it tells the result.
-    if outcome.state is not State.STOPPED:
-        if outcome.state is not State.FOUND or settings.bisect.confirm_by is ConfirmBy.NONE:
-            outbox.leave_draft(run, store, tell)
-        if not goes_on(store):
-            let_go(run, store, tell)
+    confirms = outcome.state is State.FOUND and settings.bisect.confirm_by is not ConfirmBy.NONE
+    if not (outcome.out_of_time or outcome.state is State.STOPPED or confirms):
+        outbox.leave_draft(run, store, tell)
     return outcome
+
+
+def let_go(run: RunDirectory, store: Store, tell: Listener) -> None:
+    """Remove what a search does not need after :func:`go_on`, once its outcome is told.
+
+    If it is out of time, everything stays for the process that goes on, as after an interruption.
+    """
+    last = store.state()
+    if last is not None and not last.out_of_time:
+        life.let_go(run, store, tell, ended=last.state is not State.STOPPED and not goes_on(store))
 
 
 def goes_on(store: Store) -> bool:

@@ -12,9 +12,9 @@ from bisector.core.events import Listener, Note
 from bisector.core.objective import MetricAbsent
 from bisector.core.verdict import State
 from bisector.git.repository import Repository
-from bisector.git.source_tree import release
+from bisector.git.source_tree import release, remove_leftovers
 from bisector.host import process
-from bisector.host.files import our_files, remove_abandoned
+from bisector.host.files import discard, our_files, remove_abandoned
 from bisector.status import from_record
 from bisector.store.facts import Budget, StateChange
 from bisector.store.log import now
@@ -50,17 +50,29 @@ def give_time(store: Store, budget_s: float) -> None:
     store.add(Budget(budget_s, store.spent_s()), more)
 
 
-def let_go(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """Remove the git references that keep a run's commits; a failure is only told, so that the answer is not lost."""
+def remove_build(run_dir: Path, repository: Path) -> None:
+    """Remove the build and the sources of a run, some 80,000 files; raises as :meth:`Repository.open`."""
+    discard(run_dir / BUILD)
+    with our_files(run_dir):
+        remove_leftovers(Repository.open(repository, run_marker=run_dir), run_dir)
+
+
+def let_go(run: RunDirectory, store: Store, tell: Listener, *, ended: bool = True) -> None:
+    """Remove the build and the sources of a run and, if it has ``ended``, the git references that keep its commits.
+
+    The answer is told before, since this takes minutes on a busy disk. A failure is only told, too.
+    """
     if (path := store.bisection().repository) is None:
         return
     try:
         with suppress(UserError):  # the repository may have been deleted
-            release(Repository.open(path), run.path)
+            remove_build(run.path, path)
+            if ended:
+                release(Repository.open(path), run.path)
     except InfraError as error:
         again = from_record.run_command("resume", run.path)
-        advice = "; ".join(filter(None, (error.hint, f"then {again} removes them")))
-        tell(Note(f"the repository still has references of this run: {error} ({advice})"))
+        advice = "; ".join(filter(None, (error.hint, f"then {again} removes the rest")))
+        tell(Note(f"this run has left something behind: {error} ({advice})"))
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from bisector.campaign.life import remove_build
 from bisector.commands.arguments import Verbs, add_group, add_run_dir, add_settings, add_verb, effective, write_json
 from bisector.commands.output import note, save, write_document, write_rows, writing
 from bisector.core import resources
@@ -21,7 +22,6 @@ from bisector.executor.local import end_leftovers, kernel_builder
 from bisector.git.repository import Repository
 from bisector.git.source_tree import SourceTree
 from bisector.host import locks, process
-from bisector.host.files import discard
 from bisector.kernel import kconfig
 from bisector.kernel.build import KernelBuilder
 from bisector.kernel.builddir import BuildPlaces
@@ -114,14 +114,11 @@ def _site(arguments: argparse.Namespace) -> Iterator[_Site]:
     with run.lock():
         checks.check_build(settings, run.path)
         process.reap(run.path)
-        with (
-            locks.measuring(run.path, note, locks.TurnPurpose.BUILD),
-            locks.using_caches(resources.cache_home()),
-            SourceTree(Repository.open(repository.top, run_marker=run.path), run.path) as source,
-        ):
+        with locks.measuring(run.path, note, locks.TurnPurpose.BUILD), locks.using_caches(resources.cache_home()):
             end_leftovers(run.path, note)
+            source = SourceTree(Repository.open(repository.top, run_marker=run.path), run.path)
             yield _Site(commit, kernel_builder(settings.kernel), source, run.path)
-        discard(run.path / "build")
+        remove_build(run.path, repository.top)
 
 
 def config(arguments: argparse.Namespace) -> int:

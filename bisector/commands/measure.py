@@ -43,7 +43,6 @@ from bisector.doctor.checks import check_tree
 from bisector.git.repository import Repository
 from bisector.git.transfer import bundled
 from bisector.host import process
-from bisector.host.files import discard
 from bisector.plan.forecast import reach_from
 from bisector.report.display import display_for
 from bisector.report.table import baseline_facts
@@ -218,22 +217,22 @@ def test(arguments: argparse.Namespace) -> int:
     given = arguments.run_dir and known_run(arguments.run_dir)
     path = given or single_commit_directory(repository.common_dir, fingerprint(settings))
     run = RunDirectory.open(path) if RunDirectory.is_at(path) else RunDirectory.create(path, "")
-    face = display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet)
-    with run.lock(), face as display:
-        settings = single.settings_for(run, repository, settings, given=bool(flags or arguments.config))
-        storage = settings.storage
-        check_tree(repository, [commit], storage.stack, storage.layers, settings.further_features)
-        checks.check(settings, run.path, warn)
-        note_time(settings.machine.time)
-        process.reap(run.path)
-        if not run.database.exists():
-            settings = keep_inputs(settings, run.path)
-        view = single.measure(run, repository, settings, commit, display, equip=measurers_for(None))
-        discard(run.path / "build")
-    if arguments.json:
-        write_json(MeasuredCommit(view, str(run.path)))
-    elif not arguments.quiet:
-        write(f"\nall trials there: bisector table --run-dir {shlex.quote(str(run.path))}\n")
+    with run.lock():
+        with display_for(sys.stderr if arguments.json else sys.stdout, quiet=arguments.quiet) as display:
+            settings = single.settings_for(run, repository, settings, given=bool(flags or arguments.config))
+            storage = settings.storage
+            check_tree(repository, [commit], storage.stack, storage.layers, settings.further_features)
+            checks.check(settings, run.path, warn)
+            note_time(settings.machine.time)
+            process.reap(run.path)
+            if not run.database.exists():
+                settings = keep_inputs(settings, run.path)
+            view = single.measure(run, repository, settings, commit, display, equip=measurers_for(None))
+        if arguments.json:
+            write_json(MeasuredCommit(view, str(run.path)))
+        elif not arguments.quiet:
+            write(f"\nall trials there: bisector table --run-dir {shlex.quote(str(run.path))}\n")
+        life.remove_build(run.path, repository.top)
     return _UNTESTABLE if view.verdict is Verdict.SKIP else 0
 
 
@@ -244,7 +243,8 @@ def _conclude(run: RunDirectory, store: Store, notice: Notice, *, quiet: bool, e
         if outcome.state is State.FOUND:
             comparing.confirm(run, store, display, equip)
         display.conclude(from_record.view(run, store))
-    notice.answer, notice.exit_code = outcome.message, _EXIT_CODES[outcome.state]
+        notice.answer, notice.exit_code = outcome.message, _EXIT_CODES[outcome.state]
+        session.let_go(run, store, display)
     return notice.exit_code
 
 
@@ -258,6 +258,7 @@ def _show_end(run: RunDirectory, store: Store, hosts: Path | None, *, quiet: boo
             comparing.confirm(run, store, display, equip)
             view = from_record.view(run, store)
         if not is_over:
-            comparing.after_the_end(run, store, display)
+            comparing.draft_if_missing(run, store, display)
         display.conclude(view)
+        session.let_go(run, store, display)
     return _EXIT_CODES.get(view.state, 1)

@@ -113,9 +113,7 @@ def conclude_comparison(
     plan, _ = session.plan_of(store)
     try:
         with display_for(sys.stderr if as_json else sys.stdout, quiet=arguments.quiet) as display:
-            if is_over(store, plan):
-                session.after_the_end(run, store, display)
-            else:
+            if not is_over(store, plan):
                 notice.run_dir = run.path
                 session.go_on(run, store, display, equip)
     except (InfraError, UserError):
@@ -132,6 +130,7 @@ def conclude_comparison(
     ]
     notice.answer = "; ".join(f"{arm} is {outcome} on {setup}" for arm, setup, outcome in outcomes)
     notice.exit_code = FAILED if any(outcome in arguments.fail_on for _, _, outcome in outcomes) else 0
+    session.let_go(run, store, display)
     return notice.exit_code
 
 

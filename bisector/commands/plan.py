@@ -86,6 +86,7 @@ def plan(arguments: argparse.Namespace) -> int:
         with begun as (run, store), display_for(sys.stderr, quiet=False) as display:
             session.go_on(run, store, display, aim=Aim.ENDS)
             note(f"bisector: to search with these readings: {from_record.run_command('resume', run.path)}")
+            session.let_go(run, store, display)
     asked = replace(asked, budget_s=arguments.budget)
     made = forecast_of(asked, arguments.searches, arguments.seed, arguments.hosts)
     show(arguments, made, lambda: show_blocks([forecast_facts(made)]))

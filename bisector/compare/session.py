@@ -16,7 +16,7 @@ from pathlib import Path
 from bisector.campaign import life
 from bisector.campaign.equipment import Equipment, MeasurerFactory
 from bisector.campaign.instructions import Done, Instruction, Submit, Transient
-from bisector.campaign.life import BUILD, clean_up, ends_recorded, let_go, new_run
+from bisector.campaign.life import clean_up, ends_recorded, new_run
 from bisector.campaign.loop import Loop
 from bisector.compare.plan import CompareRequest, planned
 from bisector.compare.schedule import CompareState, step
@@ -31,7 +31,7 @@ from bisector.executor.base import Executor, Request
 from bisector.git.repository import Repository
 from bisector.git.source_tree import hold
 from bisector.git.transfer import bundled
-from bisector.host.files import discard, inside
+from bisector.host.files import inside
 from bisector.kernel.toolchain import check_unchanged
 from bisector.mail import outbox
 from bisector.report.reporting import fragment_name
@@ -111,10 +111,8 @@ def give_time(run: RunDirectory, store: Store, budget_s: float) -> None:
 def go_on(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactory) -> Done:
     """Clean up after a killed process of this run, then measure what is left, and record the outcome.
 
-    If an arm did not build, git references keep the run's commits: a resumed run tries the arm again.
-
-    Raises the error that ended the run otherwise, and :class:`InfraError` if all attempts at a setup's blocks were in
-    vain.
+    The caller tells it, then calls :func:`let_go`. Raises the error that ended the run otherwise, and
+    :class:`InfraError` if all attempts at a setup's blocks were in vain.
     """
     plan, place = plan_of(store)
     clean_up(run, store)
@@ -136,18 +134,22 @@ def go_on(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactor
         if done.given_up:
             raise InfraError("; ".join(done.given_up), "bisector doctor")
     store.set_state(done.state, done.message)
-    discard(run.path / BUILD)
-    if not Blocks.of(plan, store).unbuilt:
-        let_go(run, store, tell)
     return done
 
 
-def after_the_end(run: RunDirectory, store: Store, tell: Listener) -> None:
-    """Finish what a process left undone that was killed after it had recorded the outcome of a comparison or search."""
-    discard(run.path / BUILD)
-    if store.plan is None and not (run.path / outbox.DRAFT).exists():
+def let_go(run: RunDirectory, store: Store, tell: Listener) -> None:
+    """Remove what a comparison does not need after :func:`go_on`, once its outcome is told.
+
+    If an arm did not build, git references keep the run's commits: a resumed run tries the arm again.
+    """
+    plan, _ = plan_of(store)
+    life.let_go(run, store, tell, ended=not Blocks.of(plan, store).unbuilt)
+
+
+def draft_if_missing(run: RunDirectory, store: Store, tell: Listener) -> None:
+    """Draft the letter of a search that has its answer, if no process has come to that."""
+    if not (run.path / outbox.DRAFT).exists():
         outbox.leave_draft(run, store, tell)
-    let_go(run, store, tell)
 
 
 def carry_out(plan: Plan, store: Store, equipment: Equipment, tell: Listener) -> Done:
@@ -253,7 +255,7 @@ def settings_by_host(counted: Settings) -> Settings:
 
 
 def confirm(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFactory) -> None:
-    """Measure what is left of the confirmation of a locked run that has its answer, then finish that run.
+    """Measure what is left of the confirmation of a locked run that has its answer, then draft its letter.
 
     A failure is told and not raised, except :class:`Interrupted`. Does nothing if no confirmation is asked for.
     """
@@ -263,15 +265,17 @@ def confirm(run: RunDirectory, store: Store, tell: Listener, equip: MeasurerFact
     try:
         if clock is not None and clock.is_due:
             tell(Note(clock.plan))
+            life.let_go(run, store, tell, ended=False)  # else the sources would be there twice
             with _opened(run, store, clock, tell) as (own, own_store):
                 go_on(own, own_store, tell, equip)
+                let_go(own, own_store, tell)
     except Interrupted as error:
         raise Interrupted(
             "interrupted; the answer and everything measured are kept", f"go on with: {resume}"
         ) from error
     except (InfraError, UserError) as error:
         tell(Note(f"the answer stands; by the host's clock it could not be measured: {error}; {resume} tries again"))
-    after_the_end(run, store, tell)
+    draft_if_missing(run, store, tell)
 
 
 @contextmanager

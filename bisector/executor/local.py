@@ -232,12 +232,11 @@ def kernels_of(settings: Settings, request: Request) -> tuple[str, ...]:
 
 @contextmanager
 def local_executor(
-    settings: Settings, run_dir: Path, repository: Repository, tell: Listener, *, keep_sources: bool = False
+    settings: Settings, run_dir: Path, repository: Repository, tell: Listener
 ) -> Iterator[LocalExecutor]:
     """Yield an executor with everything a trial needs on this host, for the time of the context.
 
-    Processes that any killed run left are ended first. If the context exits with an exception, or with
-    ``keep_sources``, the sources and the build directory stay for the process that goes on with the run.
+    Processes that any killed run left are ended first. The sources and the build directory stay.
     """
 
     def note(text: str) -> None:
@@ -250,8 +249,7 @@ def local_executor(
         with locks.measuring(run_dir, note, TurnPurpose.BUILD):
             image = guest_image(settings.machine, run_dir, note)
             machines = stack.enter_context(VirtualMachines.open(settings, image, run_dir, note))
-        source = stack.enter_context(SourceTree(repository, run_dir, keep=keep_sources))
-        builder = kernel_builder(settings.kernel)
+        source, builder = SourceTree(repository, run_dir), kernel_builder(settings.kernel)
         yield LocalExecutor(Bench(settings, run_dir, source, builder, machines, tell))
 
 

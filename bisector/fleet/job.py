@@ -182,8 +182,7 @@ def end_all() -> None:
 def here(spec: Spec, place: Path, repository: Path, tell: Listener) -> Iterator[Finished | Failed]:
     """Do a job on this host, and yield its news; sources and build directory stay for the next job of its run."""
     settings, request = spec.unpacked(place)
-    opened = Repository.open(repository, run_marker=place)
-    with local_executor(settings, place, opened, tell, keep_sources=True) as executor:
+    with local_executor(settings, place, Repository.open(repository, run_marker=place), tell) as executor:
         executor.submit(Job(spec.key.id, request))
         yield executor.next()
 

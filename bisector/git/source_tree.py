@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from bisector.core.errors import InfraError, UserError
@@ -198,28 +197,19 @@ def _digest(run_dir: Path) -> str:
 
 
 class SourceTree:
-    """The kernel sources, checked out at one commit after another; a context manager.
+    """The kernel sources, checked out at one commit after another; raises as :func:`check_attributes`.
 
-    Only files that differ get new modification times, so make compiles only what changed. If an exception ends the
-    block, the checkout stays for the resumed run; otherwise it is removed, unless ``keep`` is true.
+    Only files that differ get new modification times, so make compiles only what changed. The checkout stays until
+    :func:`remove_leftovers`.
     """
 
-    def __init__(self, repository: Repository, run_dir: Path, *, keep: bool = False) -> None:
+    def __init__(self, repository: Repository, run_dir: Path) -> None:
         self._repository = repository
         self._run_dir = run_dir
-        self._keep = keep
-
-    def __enter__(self) -> Self:
-        """Raises :class:`UserError` as :func:`check_attributes`."""
-        check_attributes(self._repository)
+        check_attributes(repository)
         if left := self._existing():
             for lock in ("index.lock", "HEAD.lock"):  # left by a git that was killed: no git is running
                 (left.admin / lock).unlink(missing_ok=True)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if kind is None and not self._keep:
-            self.remove()
 
     @property
     def trees(self) -> Trees:
@@ -268,10 +258,6 @@ class SourceTree:
             return True
         read = (("rev-parse", "--verify", "HEAD^{commit}"), ("ls-files", "--", "Makefile"))
         return any(worktree.git(*words).status != 0 for words in read)
-
-    def remove(self) -> None:
-        """Remove the sources and their registration."""
-        remove_leftovers(self._repository, self._run_dir, WorktreePurpose.SOURCE)
 
     def _existing(self) -> Worktree | None:
         return Worktree.existing(self._repository, self._run_dir, WorktreePurpose.SOURCE)

@@ -18,7 +18,7 @@ from bisector.analysis.judgement import SoundMeasurement, judged_run
 from bisector.analysis.verdicts import Judging, changes_of_hosts, in_era
 from bisector.bisect import session
 from bisector.campaign.equipment import Equipment, MeasurerFactory
-from bisector.campaign.life import BUILD
+from bisector.campaign.life import remove_build
 from bisector.campaign.single import SingleTrials, opened
 from bisector.compare.session import confirm
 from bisector.core.deadline import Deadline
@@ -33,7 +33,7 @@ from bisector.git.ranges import Range, check_range
 from bisector.git.repository import Repository
 from bisector.git.transfer import Branch, bundled
 from bisector.host import process
-from bisector.host.files import discard, our_files, write_atomically
+from bisector.host.files import our_files, write_atomically
 from bisector.host.identity import host_id
 from bisector.host.locks import Held, held
 from bisector.mail import compose, outbox, smtp
@@ -203,7 +203,7 @@ class JobRun:
                     host = "" if context.hosts is None else host_for(equipment, context.hosts, last_host, self._say)
                     for target in targets:
                         self._settle(run, trials, target, host)
-                discard(run.path / BUILD)
+                remove_build(run.path, repository.top)
 
     def _settle(self, run: RunDirectory, trials: SingleTrials, target: tuple[Commit, TipRole, str], host: str) -> None:
         """Measure a target and record its result, and each fault that occurred."""
@@ -271,6 +271,7 @@ class JobRun:
                     outcome = session.go_on(run, store, self.context.tell, self.context.equip)
                     if outcome.state is State.FOUND:
                         confirm(run, store, self.context.tell, self.context.equip)
+                    session.let_go(run, store, self.context.tell)
             except EndsDoNotReproduce:
                 self._conclude(begun)
                 raise

@@ -69,12 +69,14 @@ class Site:
             return self._go_on(run, store)
 
     def _go_on(self, run: RunDirectory, store: Store) -> State:
-        return session.go_on(run, store, self.events.append, self._equip).state
+        outcome = session.go_on(run, store, self.events.append, self._equip)
+        session.let_go(run, store, self.events.append)
+        return outcome.state
 
     @contextmanager
     def _equip(self, settings: Settings, run_dir: Path, repository: Repository, tell: Listener) -> Iterator[Equipment]:
-        with SourceTree(repository, run_dir) as self.engine.tree:
-            yield Equipment(self.engine, fakes.FakeEquality(repository))
+        self.engine.tree = SourceTree(repository, run_dir)
+        yield Equipment(self.engine, fakes.FakeEquality(repository))
 
     def held(self) -> Sequence[str]:
         """The commits that are held, by the names of the references that do it."""

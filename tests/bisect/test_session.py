@@ -139,6 +139,21 @@ def test_an_answer_is_not_lost_to_directories_that_a_make_has_nested(
         assert not (site.home / "run" / place).exists()
 
 
+def test_the_answer_is_told_before_what_is_needed_no_more_is_removed(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some 80,000 files, which take minutes on a busy disk."""
+    interrupted_at(monkeypatch, site, "c5")
+    (site.home / "run/build").mkdir()
+    monkeypatch.setattr("bisector.doctor.checks.warn_again", lambda *_: None)
+    monkeypatch.setattr("bisector.commands.measuring.here", site._equip)
+    told = fakes.told_before_removal(monkeypatch, lambda: capsys.readouterr().out)
+    assert main(["resume", "--run-dir", str(site.home / "run")]) == 0
+    for place in ("build", "source"):
+        assert f"{site.shas['c3'][:12]} is the first fixed commit" in told[place]
+    assert not (site.home / "run/worktrees").exists()
+
+
 def test_lock_of_a_killed_git_on_our_references_is_removed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted_at(monkeypatch, site, "c5")
     (found,) = (site.repository / ".git" / RUNS).iterdir()
@@ -156,7 +171,7 @@ def test_an_answer_is_not_lost_to_a_reference(site: Site, monkeypatch: pytest.Mo
     told = [event.text for event in site.events if isinstance(event, Note)]
     resume = f"bisector resume --run-dir {site.home / 'run'}"
     why = "somebody else's git is at packed-refs (wait for it; then"
-    assert f"the repository still has references of this run: {why} {resume} removes them)" in told
+    assert f"this run has left something behind: {why} {resume} removes the rest)" in told
     assert main(["resume", "--run-dir", str(site.home / "run")]) == 0
     assert site.held() == []
 

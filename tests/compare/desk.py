@@ -65,7 +65,9 @@ class Desk:
         self.bench.jobs.clear()
         run = RunDirectory.open(self.place / "run")
         with run.lock(), Store.open(run.database) as store:
-            return session.go_on(run, store, self.told.append, self.equip)
+            done = session.go_on(run, store, self.told.append, self.equip)
+            session.let_go(run, store, self.told.append)
+            return done
 
     def blocks(self) -> Blocks:
         with Store.open(self.place / "run" / "record.sqlite", readonly=True) as store:

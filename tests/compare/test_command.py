@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bisector.campaign import life
 from bisector.cli import main
-from bisector.compare import session
 from bisector.core.errors import Finding, Grade
 from bisector.core.verdict import State
 from bisector.kernel.build import KernelBuilder
@@ -339,7 +339,7 @@ def dies(process: pytest.MonkeyPatch, at: str, run: Path) -> None:
         raise fakes.Killed
 
     process.setattr(Store, "set_state", set_state)
-    process.setattr(session, "discard" if at == "before the build is gone" else "let_go", no_further)
+    process.setattr(life, "remove_build" if at == "before the build is gone" else "release", no_further)
 
 
 @pytest.mark.parametrize(

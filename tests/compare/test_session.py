@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bisector.campaign.instructions import Done
+from bisector.cli import main
 from bisector.core.errors import InfraError, Interrupted, UserError
 from bisector.core.events import Note, TrialJudged
 from bisector.core.objective import MetricAbsent
@@ -63,6 +64,17 @@ def test_a_fault_that_was_believed_is_tried_once_more_by_each_resume(desk: Desk)
     desk.bench.faults = {}
     assert desk.go_on() == Done(State.MEASURED, "2 blocks on each setup")
     assert len(desk.blocks().counted(0)) == 2
+
+
+def test_what_was_measured_is_told_before_the_build_is_removed(
+    desk: Desk, at_the_desk: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = desk.begin("c0", "c3", stacks=("hdd",))
+    (run.path / "build").mkdir()
+    monkeypatch.setattr("bisector.doctor.checks.warn_again", lambda *_: None)
+    told = fakes.told_before_removal(monkeypatch, lambda: capsys.readouterr().out)
+    assert main(["resume", "--run-dir", str(run.path)]) == 0
+    assert told["build"].endswith("measured: 2 blocks on each setup\n")
 
 
 def test_a_weak_block_is_repeated_and_the_host_is_waited_for(desk: Desk) -> None:

@@ -89,8 +89,7 @@ def searched(spec: Spec, place: Path, repository: Path, tell: Listener) -> Itera
     subject = request.cell.subject
     if subject.is_commit and spec.kernel is None and not kept(spec):
         opened = Repository.open(repository, run_marker=place)
-        with SourceTree(opened, place, keep=True) as tree:
-            assert (tree.checkout(request.commit) / "Makefile").is_file()
+        assert (SourceTree(opened, place).checkout(request.commit) / "Makefile").is_file()
     tell(StageStarted(request.commit, Stage.WORKLOAD, "full run"))
     is_new = subject.commit.sha in told["new"]
     if not subject.is_commit:

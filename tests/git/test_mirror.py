@@ -70,9 +70,8 @@ def send(mirror: Mirror) -> Send:
 def checked_out(mirror: Mirror, sha: str, place: Path) -> dict[str, str]:
     """The files of a commit as a job of the host has them, by the hash that the record has."""
     repository = Repository.open(mirror.path)
-    with SourceTree(repository, place) as tree:
-        top = tree.checkout(repository.resolve(sha))
-        return {str(path.relative_to(top)): path.read_text() for path in top.rglob("*") if path.is_file()}
+    top = SourceTree(repository, place).checkout(repository.resolve(sha))
+    return {str(path.relative_to(top)): path.read_text() for path in top.rglob("*") if path.is_file()}
 
 
 def files(path: Path) -> set[Path]:

@@ -163,8 +163,8 @@ def test_what_a_repositorys_settings_name_is_not_run(make: Make, tmp_path: Path)
     propose(repository, sha)
     (parent,) = repository.commits(repository.parents(sha))
     changed_end(repository, Kind.REVERTED, parent, commit)
-    with SourceTree(repository, tmp_path / "run") as source:
-        assert (source.checkout(commit) / "x.c").read_text().startswith("b\n")
+    source = SourceTree(repository, tmp_path / "run")
+    assert (source.checkout(commit) / "x.c").read_text().startswith("b\n")
     assert not ran.exists(), ran.read_text()
 
 
@@ -313,8 +313,8 @@ def test_a_clone_of_a_strangers_runs_no_program_of_theirs(
         git(tmp_path / "partial", "config", name, value.format(theirs))
     repository = Repository.open(tmp_path / "partial")
     assert repository.ask("cat-file", "blob", "origin/main:Makefile", ok=None).status != 0
-    with pytest.raises(InfraError, match="partial clone"), SourceTree(repository, tmp_path / "run") as tree:
-        tree.checkout(repository.resolve("origin/main"))
+    with pytest.raises(InfraError, match="partial clone"):
+        SourceTree(repository, tmp_path / "run").checkout(repository.resolve("origin/main"))
     assert not ran.exists()
     run(["git", "-C", repository.top, "cat-file", "blob", "origin/main:Makefile"], deadline_s=10.0, check=False)
     assert ran.exists()  # what it would have run

@@ -7,7 +7,7 @@ import pytest
 
 from bisector.core.errors import UserError
 from bisector.git.repository import Repository
-from bisector.git.source_tree import SourceTree
+from bisector.git.source_tree import SourceTree, remove_leftovers
 from tests.git.checks import footprint, tree_of, tree_on_disk
 from tests.git.conftest import Make
 from tests.git.histories import Node, git, linear
@@ -21,9 +21,10 @@ def test_configuration_of_the_user_does_not_reach_our_tree(make: Make, tmp_path:
     (top / ".git/hooks").mkdir(exist_ok=True)
     program(top / ".git/hooks/post-checkout", f"touch {tmp_path}/hook-ran")
     before = footprint(repository)
-    with SourceTree(repository, tmp_path / "run") as tree:
-        path = tree.checkout(repository.resolve(names["c1"]))
-        assert (path / "init/Kconfig").exists()
+    tree = SourceTree(repository, tmp_path / "run")
+    path = tree.checkout(repository.resolve(names["c1"]))
+    assert (path / "init/Kconfig").exists()
+    remove_leftovers(repository, tmp_path / "run")
     assert not (tmp_path / "hook-ran").exists()
     assert footprint(repository) == before
 
@@ -66,10 +67,10 @@ def test_sources_are_those_of_the_tree(make: Make, tmp_path: Path, what: str) ->
     attributes.write_text("*.c text ident filter=up\n*.txt text\n*.h working-tree-encoding=UTF-16\n")
     for words in _OF_A_PERSON[what]:
         git(repository.top, *(word.format(attributes=attributes) for word in words))
-    with SourceTree(repository, tmp_path / "run") as tree:
-        path = tree.checkout(repository.resolve("HEAD^"))
-        tree.checkout(repository.resolve(tip))
-        assert tree_on_disk(path) == tree_of(repository, tip)
+    tree = SourceTree(repository, tmp_path / "run")
+    path = tree.checkout(repository.resolve("HEAD^"))
+    tree.checkout(repository.resolve(tip))
+    assert tree_on_disk(path) == tree_of(repository, tip)
 
 
 def test_a_filter_that_the_tree_names_is_not_run(make: Make, tmp_path: Path) -> None:
@@ -77,9 +78,9 @@ def test_a_filter_that_the_tree_names_is_not_run(make: Make, tmp_path: Path) -> 
     repository, _ = make((*linear(2), Node("c2", ("c1",), files={".gitattributes": "Makefile filter=l.f-s\n"})))
     for name, value in (("smudge", _UPPER), ("process", "no-such-program"), ("required", "true")):
         git(repository.top, "config", f"filter.l.f-s.{name}", value)
-    with SourceTree(repository, tmp_path / "run") as tree:
-        path = tree.checkout(repository.resolve("main"))
-        assert tree_on_disk(path) == tree_of(repository, "main")
+    tree = SourceTree(repository, tmp_path / "run")
+    path = tree.checkout(repository.resolve("main"))
+    assert tree_on_disk(path) == tree_of(repository, "main")
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,8 @@ def test_a_setting_that_no_option_undoes_is_refused(make: Make, tmp_path: Path, 
     ran = tmp_path / "ran"
     (tmp_path / "settings").write_text(f"{section} = touch {ran}; cat\n")
     git(repository.top, "config", "includeIf.gitdir:**/worktrees/**.path", str(tmp_path / "settings"))
-    with pytest.raises(UserError, match=f"sets {names}"), SourceTree(repository, tmp_path / "run") as tree:
-        tree.checkout(repository.resolve("main"))
+    with pytest.raises(UserError, match=f"sets {names}"):
+        SourceTree(repository, tmp_path / "run").checkout(repository.resolve("main"))
     assert not ran.exists()
 
 
@@ -107,33 +108,33 @@ def test_what_a_person_put_in_the_place_of_an_object_is_not_built(make: Make, tm
     }[kind]
     expected = tree_of(repository, names["c2"])
     git(repository.top, "replace", "-f", one, other)
-    with SourceTree(repository, tmp_path / "run") as tree:
-        assert tree_on_disk(tree.checkout(repository.resolve(names["c2"]))) == expected
+    tree = SourceTree(repository, tmp_path / "run")
+    assert tree_on_disk(tree.checkout(repository.resolve(names["c2"]))) == expected
 
 
 def test_attributes_in_the_tree_are_part_of_it(make: Make, tmp_path: Path) -> None:
     files = {".gitattributes": "*.txt text eol=crlf\n", "note.txt": "one\n"}
     repository, _ = make((*linear(2), Node("c2", ("c1",), files=files)))
-    with SourceTree(repository, tmp_path / "run") as tree:
-        assert (tree.checkout(repository.resolve("main")) / "note.txt").read_bytes() == b"one\r\n"
+    tree = SourceTree(repository, tmp_path / "run")
+    assert (tree.checkout(repository.resolve("main")) / "note.txt").read_bytes() == b"one\r\n"
 
 
 def test_a_file_of_the_same_size_and_second_is_written_again(make: Make, tmp_path: Path) -> None:
     repository, _ = make(linear(2))
     for key, value in (("core.checkStat", "minimal"), ("core.trustctime", "false")):
         git(repository.top, "config", key, value)
-    with SourceTree(repository, tmp_path / "run") as tree:
-        path = tree.checkout(repository.resolve("main"))
-        file = path / "drivers/md/dm.c"
-        before = file.stat()
-        other = path / "other"
-        other.write_text("x" * before.st_size)
-        os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
-        other.replace(file)
-        (index,) = (repository.common_dir / "worktrees").glob("*/index")
-        os.utime(index, (before.st_mtime + 10, before.st_mtime + 10))  # else git compares contents: "racy"
-        tree.checkout(repository.resolve("main"))
-        assert file.read_text() == "c0\n"
+    tree = SourceTree(repository, tmp_path / "run")
+    path = tree.checkout(repository.resolve("main"))
+    file = path / "drivers/md/dm.c"
+    before = file.stat()
+    other = path / "other"
+    other.write_text("x" * before.st_size)
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(file)
+    (index,) = (repository.common_dir / "worktrees").glob("*/index")
+    os.utime(index, (before.st_mtime + 10, before.st_mtime + 10))  # else git compares contents: "racy"
+    tree.checkout(repository.resolve("main"))
+    assert file.read_text() == "c0\n"
 
 
 @pytest.mark.parametrize(
@@ -145,16 +146,16 @@ def test_attributes_of_the_clone_are_refused(make: Make, tmp_path: Path, line: s
     path = repository.common_dir / "info" / "attributes"
     path.parent.mkdir(exist_ok=True)
     path.write_text("# *.c ident\n*.c diff=cpp whitespace=tab-in-indent\n\ntext linguist-vendored\n")
-    with SourceTree(repository, tmp_path / "run") as tree:
-        assert tree.checkout(repository.resolve("main"))
+    tree = SourceTree(repository, tmp_path / "run")
+    assert tree.checkout(repository.resolve("main"))
     with path.open("a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(UserError, match=r"info/attributes:5 sets "), SourceTree(repository, tmp_path / "run"):
-        pass
+    with pytest.raises(UserError, match=r"info/attributes:5 sets "):
+        SourceTree(repository, tmp_path / "run")
 
 
 def test_attributes_of_another_tree_are_refused(make: Make, tmp_path: Path) -> None:
     repository, _ = make(linear(2))
     git(repository.top, "config", "attr.tree", "main~1")
-    with pytest.raises(UserError, match=r"attr\.tree"), SourceTree(repository, tmp_path / "run"):
-        pass
+    with pytest.raises(UserError, match=r"attr\.tree"):
+        SourceTree(repository, tmp_path / "run")

@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from bisector.core.errors import InfraError
 from bisector.git.repository import Repository
-from bisector.git.source_tree import SourceTree, Worktree, WorktreePurpose
+from bisector.git.source_tree import SourceTree, Worktree, WorktreePurpose, remove_leftovers
 from bisector.host import process
 from tests.git.checks import footprint, tree_of, tree_on_disk
 from tests.git.conftest import Make
@@ -26,24 +25,22 @@ def written(file: Path) -> tuple[int, int]:
 
 
 def killed_after_checkout(repository: Repository, run_dir: Path, rev: str) -> Path:
-    """What a run that ended badly leaves."""
-    with suppress(InfraError), SourceTree(repository, run_dir) as tree:
-        tree.checkout(repository.resolve(rev))
-        raise InfraError("the host went away")
-    return tree.path
+    """What a run that was killed leaves."""
+    return SourceTree(repository, run_dir).checkout(repository.resolve(rev))
 
 
 def test_only_what_changed_is_touched(make: Make, tmp_path: Path) -> None:
     repository, names = make(linear(4), checkout=True)
     before = footprint(repository)
-    with SourceTree(repository, tmp_path / "run") as tree:
-        path = tree.checkout(repository.resolve(names["c3"]))
-        assert files(path) == {file for file in files(repository.top) if not file.startswith(".git/")}
-        kept = written(path / "Makefile"), written(path / "files/c/2")
-        (path / "files/c/stray.o").write_text("left by a build")
-        tree.checkout(repository.resolve(names["c1"]))
-        assert kept == (written(path / "Makefile"), written(path / "files/c/2"))
-        assert not files(path) & {"files/c/3", "files/c/4", "files/c/stray.o"}
+    tree = SourceTree(repository, tmp_path / "run")
+    path = tree.checkout(repository.resolve(names["c3"]))
+    assert files(path) == {file for file in files(repository.top) if not file.startswith(".git/")}
+    kept = written(path / "Makefile"), written(path / "files/c/2")
+    (path / "files/c/stray.o").write_text("left by a build")
+    tree.checkout(repository.resolve(names["c1"]))
+    assert kept == (written(path / "Makefile"), written(path / "files/c/2"))
+    assert not files(path) & {"files/c/3", "files/c/4", "files/c/stray.o"}
+    remove_leftovers(repository, tmp_path / "run")
     assert footprint(repository) == before
     assert not (tmp_path / "run/worktrees").exists()
 
@@ -55,9 +52,10 @@ def test_kept_for_the_resumed_run_and_its_lock_removed(make: Make, tmp_path: Pat
     (admin,) = (repository.common_dir / "worktrees").iterdir()
     (admin / "index.lock").touch()
     kept = written(path / "Makefile")
-    with SourceTree(repository, tmp_path / "run") as tree:
-        assert tree.checkout(repository.resolve(names["c1"])) == path
-        assert written(path / "Makefile") == kept
+    tree = SourceTree(repository, tmp_path / "run")
+    assert tree.checkout(repository.resolve(names["c1"])) == path
+    assert written(path / "Makefile") == kept
+    remove_leftovers(repository, tmp_path / "run")
     assert footprint(repository) == before
 
 
@@ -80,10 +78,11 @@ def test_a_worktree_damaged_by_a_power_cut_is_added_anew(make: Make, tmp_path: P
     (admin,) = (repository.common_dir / "worktrees").iterdir()
     file = path / name if name == ".git" else admin / name
     file.write_bytes(_DAMAGES[damage](file.read_bytes()))
-    with SourceTree(repository, tmp_path / "run") as tree:
-        for tip in ("c1", "c2"):
-            assert tree_on_disk(tree.checkout(repository.resolve(names[tip]))) == tree_of(repository, names[tip])
-        assert len(list((repository.common_dir / "worktrees").iterdir())) == 1
+    tree = SourceTree(repository, tmp_path / "run")
+    for tip in ("c1", "c2"):
+        assert tree_on_disk(tree.checkout(repository.resolve(names[tip]))) == tree_of(repository, names[tip])
+    assert len(list((repository.common_dir / "worktrees").iterdir())) == 1
+    remove_leftovers(repository, tmp_path / "run")
     assert footprint(repository) == before
 
 
@@ -99,8 +98,8 @@ def test_worktree_of_a_partial_clone(make: Make, tmp_path: Path, damaged: bool) 
     if damaged:
         (index,) = (repository.common_dir / "worktrees").glob("*/index")
         index.write_bytes(b"")
-        with SourceTree(repository, tmp_path / "run") as tree:
-            assert tree_on_disk(tree.checkout(repository.resolve("origin/main"))) == tree_of(origin, "main")
+        tree = SourceTree(repository, tmp_path / "run")
+        assert tree_on_disk(tree.checkout(repository.resolve("origin/main"))) == tree_of(origin, "main")
     else:
         kept = written(path / "Makefile")
         origin.top.rename(tmp_path / "offline")
@@ -134,12 +133,12 @@ def test_roots_sources_can_be_read_from_the_beginning_and_are_written_once(make:
     repository, names = make((*linear(2), Node("c2", ("c1",), files={"x.c": "int x;\n"})))
     before = os.umask(0o077)
     try:
-        with SourceTree(repository, tmp_path / "run") as tree:
-            path = tree.checkout(repository.resolve(names["c1"]))
-            assert path.stat().st_mode & 0o777 == 0o755
-            process.show(path)
-            inode = (path / "Makefile").stat().st_ino
-            tree.checkout(repository.resolve(names["c2"]))
-            assert (path / "Makefile").stat().st_ino == inode
+        tree = SourceTree(repository, tmp_path / "run")
+        path = tree.checkout(repository.resolve(names["c1"]))
+        assert path.stat().st_mode & 0o777 == 0o755
+        process.show(path)
+        inode = (path / "Makefile").stat().st_ino
+        tree.checkout(repository.resolve(names["c2"]))
+        assert (path / "Makefile").stat().st_ino == inode
     finally:
         os.umask(before)

@@ -55,6 +55,6 @@ def test_a_vanished_worktree_never_turns_git_on_the_checkout_around_it(make: Mak
     worktree.git("clean", "-ffdxq")
     shutil.rmtree(worktree.path)
     assert worktree.git("clean", "-ffdxq").status != 0
-    with SourceTree(repository, repository.top / "run") as tree:
-        assert (tree.checkout(repository.resolve("main")) / "Makefile").exists()
+    tree = SourceTree(repository, repository.top / "run")
+    assert (tree.checkout(repository.resolve("main")) / "Makefile").exists()
     assert precious.read_text() == "not committed"

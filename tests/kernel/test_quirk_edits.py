@@ -38,9 +38,7 @@ class Tree:
         self.build.mkdir(parents=True)
 
     def checkout(self, rev: str = "main") -> Path:
-        tree = SourceTree(self.repository, self.run_dir)
-        tree.__enter__()
-        return tree.checkout(self.repository.resolve(rev))
+        return SourceTree(self.repository, self.run_dir).checkout(self.repository.resolve(rev))
 
     def apply(self, source: Path, *wanted: Edit) -> None:
         quirks.apply_edits(wanted, source, self.build)

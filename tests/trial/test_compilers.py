@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -58,7 +57,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     detect = toolchain.detect
     monkeypatch.setattr(toolchain, "detect", lambda command: replace(detect(command), cc=command))  # without ccache
     tmp_path.chmod(0o755)  # compilers are put here, and root's make is another user's
@@ -72,10 +71,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     kernel = replace(settings.kernel, fragments=(str(tmp_path / "md.config"),), jobs=2)
     builder = KernelBuilder(kernel, KernelCache(tmp_path / "cache", 100_000_000))
     repository = Repository.open(top)
-    with SourceTree(repository, tmp_path / "run") as source:
-        machines = cast("VirtualMachines", None)
-        bench = Bench(settings, tmp_path / "run", source, builder, machines, lambda event: None)
-        yield Shop(tmp_path, LocalExecutor(bench), repository.resolve("main"))
+    source = SourceTree(repository, tmp_path / "run")
+    machines = cast("VirtualMachines", None)
+    bench = Bench(settings, tmp_path / "run", source, builder, machines, lambda event: None)
+    return Shop(tmp_path, LocalExecutor(bench), repository.resolve("main"))
 
 
 def test_the_first_that_builds_it_does(shop: Shop) -> None:
