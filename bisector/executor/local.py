@@ -175,7 +175,8 @@ class LocalExecutor:
     @contextmanager
     def _alone(self, purpose: TurnPurpose, *, again: bool = False) -> Iterator[None]:
         """Have a turn on this host; an error about our files in it becomes a failed attempt."""
-        limits, turn = self.bench.settings.contention, partial(self.turn or self.own_turn, purpose)
+        limits = self.bench.settings.contention
+        turn = partial(self.turn or partial(self.own_turn, told=set()), purpose)
         with quiet_turn(limits, turn, lambda: locks.measurer() is not None, self._note) if again else turn():
             try:
                 with our_files(self.bench.run_dir):
@@ -186,9 +187,9 @@ class LocalExecutor:
                 raise AttemptFailed(str(error), error.hint, Stage.CHECKOUT, host_id()) from error
 
     @contextmanager
-    def own_turn(self, purpose: TurnPurpose) -> Iterator[None]:
+    def own_turn(self, purpose: TurnPurpose, told: set[str] | None = None) -> Iterator[None]:
         """Wait for a turn on this host, in which no other run of this tool builds or measures; end leftovers first."""
-        with locks.measuring(self.bench.run_dir, self._note, purpose):
+        with locks.measuring(self.bench.run_dir, self._note, purpose, told):
             end_leftovers(self.bench.run_dir, self._note)
             yield
 

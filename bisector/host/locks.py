@@ -130,21 +130,25 @@ def try_lock(file: int, how: int = fcntl.LOCK_EX) -> bool | None:
 
 @contextmanager
 def measuring(
-    run_dir: Path, tell: Callable[[str], None], purpose: TurnPurpose = TurnPurpose.MEASUREMENT
+    run_dir: Path,
+    tell: Callable[[str], None],
+    purpose: TurnPurpose = TurnPurpose.MEASUREMENT,
+    told: set[str] | None = None,
 ) -> Iterator[None]:
     """Be the only process on this host that builds or measures; wait for that, and tell every hour for which process.
 
+    ``told`` collects what was told when a wait began: several turns that share it are one wait for a person.
     A build beside a measurement, or a second measurement, makes runs weak. The lock is on two files: one in the user's
     cache, and :data:`SHARED_TURN` if this user may write it. Ctrl-C ends the wait. Raises :class:`InfraError` if the
     lock in the user's cache cannot be written, or if one holder keeps it for a day.
     """
     with ExitStack() as stack:
         file = stack.enter_context(_in_cache(own_turn()))
-        _take(file, tell)
+        _take(file, tell, told := set() if told is None else told)
         _sign(file, run_dir=str(run_dir), purpose=purpose)
         if (shared := _shared_file()) is not None:  # opened after the wait: it may be made anew meanwhile
             stack.callback(os.close, shared)
-            _take(shared, tell)
+            _take(shared, tell, told)
             _sign(shared, run_dir=str(run_dir), purpose=purpose)
         yield
 
@@ -158,14 +162,16 @@ def measurer() -> Holder | None:
     return None
 
 
-def _take(file: int, tell: Callable[[str], None]) -> None:
+def _take(file: int, tell: Callable[[str], None], told: set[str]) -> None:
     with suppress(DeadlineExpired):  # a holder whose turn has just begun has a moment to write its name
         named = Deadline("the holder's name", _WAIT_S)
         named.poll(lambda: try_lock(file) or bool(_signed(file).pid) or None)
     if try_lock(file):
         return
     seen, turn = _signed(file), Deadline("the end of a turn", _LONGEST_TURN_S)
-    tell(f"waiting for {seen}{_stopped(seen)}: builds and measurements on one host take turns")
+    if (text := f"waiting for {seen}{_stopped(seen)}: builds and measurements on one host take turns") not in told:
+        told.add(text)
+        tell(text)
     while True:
         with suppress(DeadlineExpired):
             Deadline("a turn", _TELL_EVERY_S).poll(lambda: try_lock(file), _POLL_S)

@@ -1,5 +1,7 @@
 """What an engine of this host does around a trial: alone on the host, and quiet before a repeat."""
 
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import cast
 
@@ -90,6 +92,27 @@ def test_only_a_repeat_waits_for_a_quiet_host_and_it_is_no_attempt_that_failed(
         f"waiting for a quiet host, at most 0.001s: {BUSY}"
     ]
     assert locks.measurer() is None
+
+
+def test_for_whom_it_waits_is_told_once_however_many_turns_it_takes_to_look(
+    engine: LocalExecutor, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that wait for a quiet host take turns at looking, and each look lasts two seconds."""
+    other, quiet = locks.Holder(1, "now", "/runs/other"), Load(Contention(0.0, 0.0, 0.0), ())
+    looks, try_lock, answers = iter([BUSY] * 5), locks.try_lock, cycle([None, None, True])
+    monkeypatch.setattr(load, "look_around", lambda: next(looks, quiet))
+    monkeypatch.setattr(load, "_QUIET_S", 0.0)
+    monkeypatch.setattr(locks, "measurer", lambda: other)
+    monkeypatch.setattr(locks, "_signed", lambda file: other)
+    monkeypatch.setattr(locks, "try_lock", lambda file: next(answers) and try_lock(file))
+    patient = options.load({"contention.patience": "1min"}).settings
+    engine = LocalExecutor(replace(engine.bench, settings=patient))
+    monkeypatch.setattr("bisector.executor.local.run_trial", lambda *_: fakes.trial(COMMIT))
+    fakes.measured(engine, TrialRequest(2, examples.cell(COMMIT), {}, again=True))
+    assert [event.text for event in events if isinstance(event, Note)] == [
+        "waiting for run /runs/other, process 1: builds and measurements on one host take turns",
+        f"waiting for a quiet host, at most 1min: {BUSY}",
+    ]
 
 
 def test_what_is_counted_is_repeated_beside_any_work(
