@@ -71,6 +71,7 @@ def embedded_directory(root: Path, cache: Path | None) -> Path:
     make_private(directory)  # it may have been cleaned up meanwhile
     if _opened:
         return directory
+    let_go = hold(directory)
     _opened.append(directory)
     (directory / "etc").mkdir(exist_ok=True)
     # No daemons, QEMU as this user, and no file changes its owner.
@@ -93,7 +94,7 @@ def embedded_directory(root: Path, cache: Path | None) -> Path:
         link.unlink(missing_ok=True)
         link.symlink_to(cache.resolve())
     atexit.register(remove_if_idle, directory)
-    atexit.register(hold(directory))  # called before remove_if_idle: the order is the reverse
+    atexit.register(let_go)  # called before remove_if_idle: the order is the reverse
     return directory
 
 
@@ -147,15 +148,17 @@ def hold(directory: Path) -> Callable[[], None]:
     """Keep the directory from being removed until the returned function is called; several processes may hold it.
 
     A process that looks for abandoned guests locks it exclusively for a moment, which is waited for. systemd-tmpfiles
-    ignores locked directories (tmpfiles.d(5), "AGE").
+    ignores locked directories (tmpfiles.d(5), "AGE"). Raises :class:`InfraError` if it cannot be locked.
     """
-    with ExitStack() as stack, suppress(OSError, DeadlineExpired):
-        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, lock)
-        share = Deadline(f"a share of {directory}", _SHARE_DEADLINE_S)
-        share.poll(lambda: try_lock(lock, fcntl.LOCK_SH))
+    with ExitStack() as stack:
+        try:
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, lock)
+            Deadline("its lock", _SHARE_DEADLINE_S).poll(lambda: try_lock(lock, fcntl.LOCK_SH))
+        except (OSError, DeadlineExpired) as error:
+            message = f"cannot keep other processes from ending the guests in {directory}: {error}"
+            raise InfraError(message, f"fuser -v {directory}") from error
         return stack.pop_all().close
-    return lambda: None
 
 
 def remove_if_idle(directory: Path) -> None:

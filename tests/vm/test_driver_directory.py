@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bisector.config import EMBEDDED
-from bisector.core.errors import UserError
+from bisector.core.errors import InfraError, UserError
 from bisector.host.locks import locked
 from bisector.vm import driver
 from bisector.vm.driver import directory_of, make_private, open_hypervisor, remove_if_idle
@@ -104,6 +104,20 @@ def test_a_directory_is_held_though_somebody_looks_at_it_in_that_moment(tmp_path
     let_go()
     remove_if_idle(directory)
     assert not directory.exists()
+
+
+@pytest.mark.usefixtures("place_of_drivers")
+def test_no_guest_is_started_where_another_process_may_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_opened", [])
+    monkeypatch.setattr(driver, "_SHARE_DEADLINE_S", 0.1)
+    directory = made(tmp_path / "one")
+    with locked(directory):
+        for _ in range(2):  # nor the second time
+            with pytest.raises(InfraError, match=f"ending the guests in {directory}: its lock not seen within 0.1 s"):
+                driver.embedded_directory(tmp_path / "one", None)
+    shutil.rmtree(directory)
+    with pytest.raises(InfraError, match="No such file or directory"):
+        driver.hold(directory)
 
 
 @pytest.mark.parametrize("strange", ["its name", "its place", "its mode", "its marker"])
