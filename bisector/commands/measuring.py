@@ -16,7 +16,7 @@ from bisector.campaign.equipment import KernelEquality, MeasurerFactory, here
 from bisector.commands.output import note
 from bisector.commands.show import show_comparison
 from bisector.compare import session
-from bisector.core.errors import BisectorError, InfraError, Interrupted, UserError
+from bisector.core.errors import BisectorError, Interrupted
 from bisector.core.verdict import State
 from bisector.executor.local import guests_at_once, kernel_builder
 from bisector.git.ranges import graph_of_range
@@ -108,7 +108,7 @@ def conclude_comparison(
 ) -> int:
     """Finish a locked comparison, or show one that is over; return the exit code, which ``--fail-on`` may set.
 
-    If an error ends the comparison, what was measured is shown before the error is raised again.
+    If an error or a bug ends the comparison, what was measured is shown before that is raised again.
     """
     plan, _ = session.plan_of(store)
     try:
@@ -116,8 +116,10 @@ def conclude_comparison(
             if not is_over(store, plan):
                 notice.run_dir = run.path
                 session.go_on(run, store, display, equip)
-    except (InfraError, UserError):
-        with suppress(BisectorError):  # report the error that ended the run, and no further trouble with the record
+    except Interrupted:
+        raise
+    except Exception:
+        with suppress(Exception):  # report the error that ended the run, and no further trouble with the record
             show_comparison(run, store, plan, as_json=as_json, failed=True)
         raise
     show_comparison(run, store, plan, as_json=as_json)

@@ -11,6 +11,7 @@ import pytest
 from bisector.campaign import life
 from bisector.cli import main
 from bisector.core.errors import Finding, Grade
+from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.kernel.build import KernelBuilder
 from bisector.store.rundir import Index, state_home
@@ -362,6 +363,24 @@ def test_killed_at_its_end_a_run_is_shown_and_cleared_away(
     assert not (run / "build").exists()
     assert desk.held() == set()
     assert "measured: 2 blocks" in shown(capsys, "status", "--run-dir", "run")
+
+
+def test_what_was_measured_is_shown_before_the_traceback_of_a_bug(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = desk.bench.measure
+
+    def breaks(request: TrialRequest) -> Trial:
+        if request.n > 4:
+            raise TypeError("'NoneType' object is not subscriptable")
+        return measure(request)
+
+    monkeypatch.setattr(desk.bench, "measure", breaks)
+    compare(desk, "main~3", "main", "--stack", "hdd", "--runs", "6", "--quiet", "--run-dir", "run", code=70)
+    said = capsys.readouterr()
+    assert "1,300  +30.0 %" in said.out
+    assert said.out.endswith("\nmain against main~3 on 1 setup: 2 blocks measured\n")
+    assert "TypeError: 'NoneType' object is not subscriptable\nthis is a bug in bisector" in said.err
 
 
 def test_what_was_measured_is_shown_before_the_error_that_ends_a_run(
