@@ -26,7 +26,7 @@ from bisector.store.rundir import state_home
 from scenarios.demo import history
 from scenarios.demo.history import NEW_TAG, OLD_TAG
 from scenarios.demo.run import history_of, newest_tarball, verdict
-from scenarios.kept_runs import bisector, exit_status
+from scenarios.kept_runs import INTERRUPTED, bisector, exit_status
 
 NAMES = ("bench1", "bench2")
 LENT = ("images", "ccache", "accelerator.json")
@@ -80,7 +80,8 @@ class Bench:
         if os.geteuid() == 0:  # its child that has no rights works in there
             Path("/run/sshd").mkdir(exist_ok=True)
         program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/sbin") or "sshd"
-        with subprocess.Popen((program, "-D", "-f", server), stdin=subprocess.DEVNULL) as sshd:
+        serve = (program, "-D", "-f", str(server))
+        with subprocess.Popen(serve, stdin=subprocess.DEVNULL, start_new_session=True) as sshd:
             try:
                 yield
             finally:
@@ -114,15 +115,28 @@ class Bench:
 
 
 def followed(words: Sequence[str], bench: Bench, at_full_run: Callable[["subprocess.Popen[str]", str], None]) -> int:
-    """The exit status of a command whose lines are printed, and of which each full run is told."""
+    """The exit status of a command whose lines are printed, and of which each full run is told.
+
+    Its session is its own: whatever interrupts this process, the command is told once, and has ended when it returns.
+    """
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=bench.environment
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=bench.environment,
+        start_new_session=True,
     ) as child:
-        for line in child.stdout or ():
-            sys.stdout.write(line)
-            sys.stdout.flush()
-            if found := _FULL_RUN.search(line):
-                at_full_run(child, found[1])
+        try:
+            for line in child.stdout or ():
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                if found := _FULL_RUN.search(line):
+                    at_full_run(child, found[1])
+        except KeyboardInterrupt:
+            child.terminate()
+            sys.stdout.write(child.communicate()[0])
+            raise
     return child.returncode
 
 
@@ -171,5 +185,15 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
+def main() -> int:
+    """The exit status, also if Ctrl-C, a supervisor or a closed terminal ends it: the hosts end with it."""
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, signal.default_int_handler)
+    try:
+        return exit_status(demonstrate)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
 if __name__ == "__main__":
-    sys.exit(exit_status(demonstrate))
+    sys.exit(main())
