@@ -25,6 +25,7 @@ from bisector.core.deadline import Deadline
 from bisector.core.errors import BisectorError, EndsDoNotReproduce, Finding, InfraError, Interrupted, UserError
 from bisector.core.events import Listener, Note
 from bisector.core.json_document import SCHEMA, JsonObject
+from bisector.core.objective import MetricAbsent
 from bisector.core.subject import Commit
 from bisector.core.verdict import State
 from bisector.doctor import checks
@@ -272,7 +273,7 @@ class JobRun:
                     if outcome.state is State.FOUND:
                         confirm(run, store, self.context.tell, self.context.equip)
                     session.let_go(run, store, self.context.tell)
-            except EndsDoNotReproduce:
+            except (EndsDoNotReproduce, MetricAbsent):  # it would end so every night
                 self._conclude(begun)
                 raise
             self._conclude(begun)
@@ -335,15 +336,17 @@ class JobRun:
     def _trouble(self, failed: StepFailed) -> None:
         """Record and tell a failure; a bisection that fails every night is given up, since it blocks the job.
 
-        A job with an open bisection begins with it, so the bisection is what failed, whichever step it was.
+        A job with an open bisection begins with it, so the bisection is what failed, whichever step it was. Nights that
+        end by a person's mistake do not count: it costs no hours, and the bisection goes on once it is put right.
         """
         error = failed.error
-        self._add(JobTrouble(failed.step, error.message, error.hint))
+        self._add(JobTrouble(failed.step, error.message, error.hint, isinstance(error, UserError)))
         self._say(f"failed: {error.message}")
         history = self._history()
         if (left := history.open) is not None:
             first = next((one.night for one in history.nights if one.begun == left), self.night)
-            if sum(one.trouble is not None and one.night >= first for one in history.nights) >= _PATIENCE:
+            troubles = (one.trouble for one in history.nights if one.night >= first)
+            if sum(one is not None and not one.is_mistake for one in troubles) >= _PATIENCE:
                 message = f"given up after {_PATIENCE} nights: {error.message}"
                 value = history.last.value if history.last else None
                 self._add(BisectionConcluded(left.run_dir, State.FAILED, message, "", left.new_sha, value))

@@ -31,7 +31,7 @@ _BUSY_S = 10.0
 APPLICATION_ID = 0x62736374  # "bsct", at offset 68 of the file (sqlite.org/fileformat.html)
 # Increase this if a kind of fact, or a field, is added, renamed or removed. A field that is newer than a record has its
 # default there. A record that is newer than this module is refused: what would be ignored might bear a verdict.
-VERSION = 29
+VERSION = 30
 _FIRST_LOG = 29  # before, each kind of fact had tables of its own
 _LAST_WITH_TABLES = "12728732"
 _NAMED_BY = "--run-dir names a directory that `bisector start` made"

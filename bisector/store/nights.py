@@ -144,6 +144,7 @@ class JobTrouble:
     step: Annotated[str, "at which step"]
     message: Annotated[str, "what happened"]
     hint: Annotated[str, "what to do about it"]
+    is_mistake: Annotated[bool, "whether a person's input is at fault, and is waited for"] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from bisector.bisect import session
 from bisector.core.deadline import Deadline
-from bisector.core.errors import InfraError
+from bisector.core.errors import InfraError, UserError
+from bisector.core.objective import MetricAbsent
 from bisector.core.trial import Trial
 from bisector.core.verdict import State
 from bisector.store.nights import NightEnding, Tip, nights_home
@@ -100,6 +102,36 @@ def test_bisection_that_fails_each_night_is_given_up(world: World, monkeypatch: 
     )
     world.night(tip="c10")
     assert world.classes()[-1] == "same"
+
+
+def test_bisection_waits_until_a_persons_mistake_is_put_right(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the four nights with a mistake none counts as one in which the bisection failed."""
+    world.slower()
+    errors = [*[UserError("gcc-12 is not installed", "apt install gcc-12")] * 4, *[InfraError("no room")] * 2]
+
+    def fails(*_: object) -> None:
+        raise errors.pop(0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "go_on", fails)
+        for _ in range(len(errors)):
+            world.night()
+    assert world.history().open is not None
+    assert [text.partition("\n")[0] for _, _, text in world.letters.notices] == ["gcc-12 is not installed", "no room"]
+    world.night()
+    (concluded,) = world.history().nights[-1].concluded
+    assert concluded.state is State.FOUND
+
+
+def test_a_metric_that_no_run_has_is_waited_for_by_no_bisection(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> None:
+        raise MetricAbsent("no run has it")
+
+    world.slower()
+    monkeypatch.setattr(session.Bisection, "run", fails)
+    world.night()
+    (concluded,) = world.history().nights[-1].concluded
+    assert (concluded.state, concluded.message) == (State.FAILED, "no run has it")
 
 
 def breaks(*_: object, **__: object) -> Trial:
