@@ -25,7 +25,7 @@ from bisector.core.objective import MEAN, OVER, SUM, WORST, Objective
 from bisector.core.units import duration
 from bisector.search.choice import BOTH_ENDS, short_fill_pays
 from bisector.search.effect import quantile
-from bisector.storage.layer import FILLED, FULL_PERCENT, STEADY_POINTS, FillMode, Settling
+from bisector.storage.layer import FILLED, FULL_PERCENT, STEADY_POINTS, FillMode
 from bisector.workload.base import RunProgress
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -85,9 +85,9 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class FillRule:
-    """The rule by which runs of this length that fill a cache may end early."""
+    """The rule by which runs of this length that fill a cache may end early; its policy settles in ``period_s``."""
 
-    settling: Settling
+    period_s: float
     runtime_s: float
 
     @property
@@ -97,20 +97,19 @@ class FillRule:
         Each look is a status of fio, whose number in a run is limited: see ``MOST_STEERED_JOBS`` in
         bisector.workload.fio.fio.
         """
-        period_s = self.settling.period_s
+        period_s = self.period_s
         least_s = max(period_s / _LOOKS_A_PERIOD, self.runtime_s / _MOST_LOOKS, _LEAST_APART_S)
         return max(least_s, period_s / max(1, math.floor(period_s / least_s)))
 
     @property
     def window_s(self) -> float:
         """For how many seconds the cache has to be full and steady."""
-        return max(self.settling.least_s, _SHARE_OF_RUN * self.runtime_s)
+        return max(self.period_s, _SHARE_OF_RUN * self.runtime_s)
 
     @property
     def most_saved_s(self) -> float:
         """The most seconds of a run that can be left out, in whole periods; 0 if no run can end early."""
-        period_s = self.settling.period_s
-        return period_s * max(0, math.floor((self.runtime_s - self.window_s) / period_s))
+        return self.period_s * max(0, math.floor((self.runtime_s - self.window_s) / self.period_s))
 
     @property
     def expected_s(self) -> float:
@@ -119,7 +118,7 @@ class FillRule:
         It is one period after the first possible end. lvmcache is such a cache: its files, at least as large as the
         cache, are written through it. (In runs of 20 s on v4.11, v4.12 and v6.1 all blocks were in use.)
         """
-        return min(self.runtime_s, self.runtime_s - self.most_saved_s + self.settling.period_s)
+        return min(self.runtime_s, self.runtime_s - self.most_saved_s + self.period_s)
 
     def met_by(self, looks: Sequence[Look]) -> EarlyStop | None:
         """Return how a run may end at the last of these looks; None if it goes on."""
@@ -127,8 +126,8 @@ class FillRule:
             return None
         # The last look has to be the first one after the end of a period, counted back from the end of the run
         at_s = looks[-1].at_s
-        periods = math.ceil((self.runtime_s - at_s - _EARLY * self.every_s) / self.settling.period_s)
-        end_s = self.runtime_s - periods * self.settling.period_s
+        periods = math.ceil((self.runtime_s - at_s - _EARLY * self.every_s) / self.period_s)
+        end_s = self.runtime_s - periods * self.period_s
         is_first = all(look.at_s < end_s - _EARLY * self.every_s for look in looks[-2:-1])
         # The window begins with the last look before it
         before = [n for n, look in enumerate(looks) if look.at_s <= at_s - self.window_s]
@@ -161,13 +160,13 @@ def why_never(settings: Settings) -> str:
     if not settings.bisect.objective.io_direction:
         return f"runs are not followed by {settings.bisect.metric}"
     if rule.most_saved_s <= 0:
-        return f"a short fill is for runs of {duration(rule.window_s + rule.settling.period_s)} and more"
+        return f"a short fill is for runs of {duration(rule.window_s + rule.period_s)} and more"
     return ""
 
 
 def _rule(settings: Settings) -> FillRule | None:
-    settling = next((phase.settling for phase in settings.storage.stack.phases if phase.fills), None)
-    return None if settling is None else FillRule(settling, settings.workload.runtime_s)
+    period_s = next((phase.period_s for phase in settings.storage.stack.phases if phase.fills), None)
+    return None if period_s is None else FillRule(period_s, settings.workload.runtime_s)
 
 
 def is_tried(settings: Settings, commits: float | None, trial_s: float, left_s: float) -> bool:

@@ -51,22 +51,6 @@ class FillMode(StrEnum):
     WHOLE = "whole"
 
 
-@dataclass(frozen=True, slots=True)
-class Settling:
-    """How long the policy of a cache takes to settle once the cache is full: ``periods`` of ``period_s`` seconds.
-
-    Whatever the kernel does by a clock it does at the end of each period, in every kernel that the layer supports.
-    """
-
-    period_s: float
-    periods: int = 1
-
-    @property
-    def least_s(self) -> float:
-        """For how many seconds the cache has to have been full."""
-        return self.period_s * self.periods
-
-
 def goes_on(rounds: Sequence[Run], least: int = 1) -> bool:
     """Whether another round is needed and can help; a cache that counts how full it is gets at least ``least``."""
     filled = [value for run in rounds if (value := _value(run, FILLED)) is not None]
@@ -110,14 +94,16 @@ class Phase:
     The last phase is the judged one: its run decides. The phases before it bring the stack into the state that is asked
     about, so the blocks of their files stay allocated. ``unready`` yields the reasons why a run of this phase did not
     begin in that state. A phase that ``fills`` a cache is repeated on the same files until the cache is full and steady
-    (:func:`goes_on`); each repetition is a round, with its own name on record. If the layer says with ``settling`` how
-    long its cache takes to settle, and its counters can be read at any moment, such a run may be stopped early.
+    (:func:`goes_on`); each repetition is a round, with its own name on record. If the layer says with ``period_s`` how
+    long the cache's policy takes to settle once the cache is full, and its counters can be read at any moment, such a
+    run may be stopped early. Whatever the kernel does by a clock it does at the end of each such period, in every
+    kernel that the layer supports.
     """
 
     name: str
     judged: bool = True
     fills: bool = False
-    settling: Settling | None = None
+    period_s: float | None = None
     unready: Callable[[Run], Iterable[str]] = lambda run: ()
 
 

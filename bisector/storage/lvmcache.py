@@ -34,7 +34,6 @@ from bisector.storage.layer import (
     Feature,
     Files,
     Phase,
-    Settling,
     Since,
     not_full_before,
 )
@@ -64,7 +63,7 @@ _THRESHOLD = "migration_threshold"
 # marks anew which blocks it may demote (drivers/md/dm-cache-policy-smq.c, end_cache_period() and update_sentinels()).
 # In v6.1 both are 60 s; before dm-cache's rework in v4.12 they were 10 s and 60 s. The demonstration's fixed kernel
 # becomes fast at that moment and not before. mq is the same policy since v4.6; before, it counted hits and not time.
-SETTLING = Settling(period_s=60.0)
+SMQ_PERIOD_S = 60.0
 _N = r"(\d{1,18})"  # integers on record have 63 bits; the kernel's counters have 32, or are block numbers
 _WHOLE = re.compile(_N, re.ASCII)
 # Sectors per metadata block, metadata blocks in use and in all, sectors per cache block, cache blocks in use and in
@@ -82,7 +81,7 @@ _QUOTED = 200
 _FIXED = {"writeback_jobs": 65536, "autocommit_blocks": 65536, "autocommit_time": 1000}
 _DATA_SHARE = 0.9  # of the volume, besides 16 bytes of metadata for each block (struct wc_memory_entry)
 # Nothing else goes by a clock: watermarks decide when to write back, and max_age is off (drivers/md/dm-writecache.c).
-_WRITECACHE_SETTLING = Settling(_FIXED["autocommit_time"] / 1000)
+_WRITECACHE_PERIOD_S = _FIXED["autocommit_time"] / 1000
 
 
 # dm-cache
@@ -187,7 +186,7 @@ class LvmCache(LvmCacheLayer):
     # lvconvert calls cache_check from thin-provisioning-tools for each cache that it activates.
     tools = ("pvcreate", "vgcreate", "lvcreate", "lvconvert", "dmsetup", "cache_check")
     counts = (HIT_RATIO, "cache.promotions", "cache.demotions", "cache.dirty_blocks", FILLED)
-    phases = (Phase("empty", judged=False, fills=True, settling=SETTLING), Phase("full", unready=_not_full))
+    phases = (Phase("empty", judged=False, fills=True, period_s=SMQ_PERIOD_S), Phase("full", unready=_not_full))
 
     # The settings, laid out as a table.
     # fmt: off
@@ -379,7 +378,7 @@ class LvmWritecache(LvmCacheLayer):
         Metric("cache.writeback_blocks", Unit.COUNT, None, "blocks that were being written back at the end"),
     )
     phases = (
-        Phase("empty", judged=False, fills=True, settling=_WRITECACHE_SETTLING),
+        Phase("empty", judged=False, fills=True, period_s=_WRITECACHE_PERIOD_S),
         Phase("full", unready=not_full_before),
     )
 

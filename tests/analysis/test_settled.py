@@ -11,9 +11,9 @@ from bisector.analysis.early_stop import FillRule, Look, is_tried, rule_for, why
 from bisector.config import options
 from bisector.core.figures import EarlyStop, StopReason
 from bisector.storage.layer import FILLED
-from bisector.storage.lvmcache import SETTLING
+from bisector.storage.lvmcache import SMQ_PERIOD_S
 
-RULE = FillRule(SETTLING, 900.0)
+RULE = FillRule(SMQ_PERIOD_S, 900.0)
 
 
 def constant(value: float) -> Callable[[float], float]:
@@ -83,7 +83,7 @@ def test_figures_that_still_change_are_waited_for() -> None:
 @pytest.mark.parametrize("runtime_s", [200.0, 300.0, 333.0, 900.0, 1_800.0])
 def test_whole_periods_are_left_out_however_quickly_the_cache_is_full(runtime_s: float) -> None:
     """So that the next run begins at the same moment of a period as after a whole one, but for a look's delay."""
-    rule = FillRule(SETTLING, runtime_s)
+    rule = FillRule(SMQ_PERIOD_S, runtime_s)
     for full in range(1, 150, 7):
         end = at_s(rule, looks(rule, full_from(full)))
         if end is None:
@@ -95,11 +95,11 @@ def test_whole_periods_are_left_out_however_quickly_the_cache_is_full(runtime_s:
 
 
 def test_a_run_that_is_shorter_than_a_period_never_ends_early() -> None:
-    short = FillRule(SETTLING, 40.0)
+    short = FillRule(SMQ_PERIOD_S, 40.0)
     assert short.most_saved_s == 0
     assert ended(short, looks(short, constant(100.0))) is None
-    assert FillRule(SETTLING, 900.0).most_saved_s == 780
-    assert (short.expected_s, FillRule(SETTLING, 900.0).expected_s) == (40, 180)
+    assert FillRule(SMQ_PERIOD_S, 900.0).most_saved_s == 780
+    assert (short.expected_s, FillRule(SMQ_PERIOD_S, 900.0).expected_s) == (40, 180)
 
 
 def test_noise_seldom_keeps_a_run_and_never_ends_one_that_is_not_full() -> None:

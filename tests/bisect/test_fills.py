@@ -13,7 +13,7 @@ from bisector.core.figures import EarlyStop, StopReason
 from bisector.core.subject import Mattering
 from bisector.core.trial import Fill, Timings, Trial
 from bisector.core.verdict import State, Verdict
-from bisector.storage.layer import FILLED, FillMode, Settling
+from bisector.storage.layer import FILLED, FillMode
 from bisector.storage.lvmcache import LvmCache
 from bisector.trial.runner import TrialRequest
 from tests import fakes
@@ -59,7 +59,7 @@ class Filler(fakes.FakeExecutor):
 def settles_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy so quick that a run of 40 s can do without most of itself."""
     empty, full = LvmCache.phases
-    monkeypatch.setattr(LvmCache, "phases", (replace(empty, settling=Settling(1.0)), full))
+    monkeypatch.setattr(LvmCache, "phases", (replace(empty, period_s=1.0), full))
 
 
 def filler(lab: Lab, culprit: str, **more: object) -> Filler:
@@ -172,7 +172,7 @@ def test_it_is_not_tried_where_it_is_not_wanted(line: Lab, given: str) -> None:
 @pytest.mark.parametrize("fill", [FillMode.AUTO, FillMode.SHORT])
 def test_who_asks_for_it_is_told_why_it_cannot_be(line: Lab, fill: FillMode, monkeypatch: pytest.MonkeyPatch) -> None:
     empty, full = LvmCache.phases
-    monkeypatch.setattr(LvmCache, "phases", (replace(empty, settling=Settling(60.0)), full))
+    monkeypatch.setattr(LvmCache, "phases", (replace(empty, period_s=60.0), full))
     line.settings = replace(BY_GIT, storage=replace(BY_GIT.storage, fill=fill))
     engine = filler(line, "c7")
     assert line.finds(engine) == "c7"

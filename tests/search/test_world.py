@@ -31,7 +31,7 @@ from bisector.search.simulate.world import (
     World,
     usual_durations,
 )
-from bisector.storage.lvmcache import SETTLING
+from bisector.storage.lvmcache import SMQ_PERIOD_S
 from tests.search.graphs import recorded
 
 
@@ -146,7 +146,7 @@ def test_a_whole_run_ends_once_it_is_clear_of_a_whole_one_of_the_other_side() ->
 
 def test_short_fills_are_tried_where_they_pay() -> None:
     """As in bisector.analysis.early_stop, of which the minutes are."""
-    rule = FillRule(SETTLING, RUN_MIN * 60)
+    rule = FillRule(SMQ_PERIOD_S, RUN_MIN * 60)
     assert (rule.expected_s, rule.most_saved_s) == (SHORT_FILL_MIN * 60, MOST_SAVED_MIN * 60)
     settings = options.load({"workload.runtime": "15min"}, directory=Path("/")).settings
     cases = [(commits, math.inf) for commits in (10, 30, 33, 34, 40, 14_565)]

@@ -16,7 +16,7 @@ from bisector.core.shell import Shell, Step
 from bisector.core.trial import Fill, KernelFault, Stage
 from bisector.storage import layers
 from bisector.storage.disks import kernel_fault
-from bisector.storage.layer import Counters, Device, Layer, LayerPlan, Phase, Settling
+from bisector.storage.layer import Counters, Device, Layer, LayerPlan, Phase
 from bisector.trial.runner import TrialRequest, uptime_s
 from bisector.workload.fio import output
 from tests.guest_answers import FIO_FILES, FIO_RUNS, listed
@@ -155,7 +155,7 @@ class Quick(Slow):
     """The same, which says how long it takes to settle once it is full."""
 
     name = "quick"
-    phases = (Phase("empty", judged=False, fills=True, settling=Settling(5.0, 2)), Phase("full"))
+    phases = (Phase("empty", judged=False, fills=True, period_s=5.0), Phase("full"))
 
 
 def interrupted(seconds: int) -> Answer:
@@ -200,9 +200,9 @@ ON_QUICK = {"storage.stack": "quick(hdd)+ext4", "workload.runtime": "40s"}
 
 
 def test_a_short_fill_ends_its_run_once_the_cache_is_settled(place: Place, gauge: Gauge) -> None:
-    """Full from the fifth look on, and ten seconds later, five periods before its end, fio is interrupted."""
+    """Full from the fifth look on, and five seconds later, six periods before its end, fio is interrupted."""
     gauge.full_from = 5
-    answers = {"stat -L": Answer("fe:10\n"), "DIRECTORY=/mnt/empty": interrupted(15), FIO_RUNS: RAN}
+    answers = {"stat -L": Answer("fe:10\n"), "DIRECTORY=/mnt/empty": interrupted(10), FIO_RUNS: RAN}
     place.play(sound_but(answers))
     trial = place.measure(SHORT, given=ON_QUICK)
     assert (trial.fault, trial.fill, trial.filled_short, trial.bears_answer) == (None, Fill.SHORT, True, False)
@@ -210,18 +210,18 @@ def test_a_short_fill_ends_its_run_once_the_cache_is_settled(place: Place, gauge
     assert (empty.name, full.name, full.stopped_early) == ("empty", "full", None)
     stop = empty.stopped_early
     assert stop is not None
-    assert (stop.reason, stop.at_s, stop.metric) == (StopReason.SETTLED, 15.0, "cache.filled")
-    assert stop.why == "the cache was full for 10 s, and its figures held still"
+    assert (stop.reason, stop.at_s, stop.metric) == (StopReason.SETTLED, 10.0, "cache.filled")
+    assert stop.why == "the cache was full for 5 s, and its figures held still"
     (kill,) = [n for n, command in enumerate(place.commands) if "kill -INT" in command]
     looks = [n for n, command in enumerate(place.commands) if command == "look at the pool"]
-    assert sum(n < kill for n in looks) == 16  # before the run, and each second of it
+    assert sum(n < kill for n in looks) == 11  # before the run, and each second of it
     first, second = [command for command in place.commands if FIO_RUNS in command]
     assert ("--status-interval=1000ms" in first, "/.kept" in first) == (True, True)
     assert "--status-interval" not in second
 
 
 def test_a_cache_that_is_not_settled_in_time_is_filled_by_a_whole_run(place: Place, gauge: Gauge) -> None:
-    gauge.full_from = 30
+    gauge.full_from = 31
     trial = place.measure(SHORT, given=ON_QUICK)
     assert (trial.fill, trial.filled_short, trial.bears_answer) == (Fill.SHORT, False, True)
     assert not any("kill -INT" in command for command in place.commands)
@@ -233,7 +233,7 @@ def test_a_cache_that_is_not_settled_in_time_is_filled_by_a_whole_run(place: Pla
         pytest.param(REQUEST, {}, id="a whole fill is asked for"),
         pytest.param(SHORT, {"storage.fill": "whole"}, id="the settings want whole ones"),
         pytest.param(SHORT, {"workload.full_runs": "true"}, id="no run is to end early"),
-        pytest.param(SHORT, {"workload.runtime": "12s"}, id="the run is too short for that"),
+        pytest.param(SHORT, {"workload.runtime": "9s"}, id="the run is too short for that"),
     ],
 )
 def test_other_fills_are_not_looked_at(
