@@ -50,7 +50,7 @@ LINES = 51_200
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
 CODE_LINES = 35_600
 # Those of ``tests/``; 42,000 are aimed at.
-TEST_LINES = 53_300
+TEST_LINES = 53_450
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.
 MODULES_IN_ALL = 175
 # Modules that each import the next one; 24 are aimed at.
