@@ -8,7 +8,7 @@ moment, the transaction is there as a whole or not at all.
 
 import json
 import sqlite3
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -110,7 +110,7 @@ class Log:
         self.connection = connection
         self.path = path
         self.last = 0  # the number of the last row that was read
-        self._unread: defaultdict[str, list[_Row]] = defaultdict(list)
+        self._unread: defaultdict[str, deque[_Row]] = defaultdict(deque)
         self._entries: defaultdict[str, list[LogEntry[Any]]] = defaultdict(list)
 
     @classmethod
@@ -180,15 +180,17 @@ class Log:
     def of(self, kind: type[T]) -> Sequence[LogEntry[T]]:
         """Every fact of a kind, oldest first, as of the last :meth:`refresh`; raises :class:`InfraError` for damage."""
         entries = self._entries[kind.__name__]
-        if unread := self._unread.pop(kind.__name__, ()):
+        if unread := self._unread[kind.__name__]:
             # The only type in facts that msgspec cannot decode by itself is Path.
             decoder = msgspec.json.Decoder(kind, dec_hook=lambda custom, value: custom(value))
-            for id_, at, body in unread:
+            while unread:
+                id_, at, body = unread[0]
                 try:
                     stamp = _STAMP.decode(body).recorded
                     entries.append(LogEntry(id_, at, stamp.boot_id, stamp.since_boot_s, decoder.decode(body)))
                 except (msgspec.DecodeError, ValueError) as error:
                     raise _damaged(self.path, f"fact {id_}, {kind.__name__}: {error}") from error
+                unread.popleft()
         return cast("Sequence[LogEntry[T]]", entries)
 
     @contextmanager

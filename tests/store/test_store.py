@@ -245,9 +245,10 @@ def test_a_field_that_is_newer_than_a_record_has_its_default_there(store: Store)
 def test_a_fact_that_says_something_else_is_damage(store: Store, body: str) -> None:
     insert = "INSERT INTO facts (at, kind, body) VALUES ('', 'Skip', ?)"
     store.log.connection.execute(insert, (body,))
-    with pytest.raises(InfraError, match=r"record.sqlite is damaged: fact 2, Skip: ") as caught:
-        store.bisection()
-    assert ".recover" in caught.value.hint
+    for _ in range(2):  # asked again, the record does not look as if the fact had never been there
+        with pytest.raises(InfraError, match=r"record.sqlite is damaged: fact 2, Skip: ") as caught:
+            store.bisection()
+        assert ".recover" in caught.value.hint
 
 
 def test_what_people_ask_in_sql(store: Store) -> None:
