@@ -62,19 +62,37 @@ def step(facts: BisectState) -> Instruction:
     there = (host for host in (*usable, *sorted(now.paused), *at_work) if host not in now.excluded)
     facts = replace(facts, hosts=tuple(host for host in dict.fromkeys(there) if host not in builders))
     try:
-        if (first := next(_arrived(facts), None) or _unreported(facts)) is not None:
-            return first
-        for host in sorted(usable, key=builders.__contains__):
-            of_one = failures.next_of_builder if host in builders else _next_of_one
-            if not isinstance(found := of_one(replace(facts, host=host)), Wait):
-                return found
+        first = next(_arrived(facts), None) or _unreported(facts) or _of_idle(facts, usable)
     except Unanswered as missing:
         return Ask(missing.question)
+    if first is not None:
+        return first
     # Waiting would never end: all hosts that are connected are excluded, and others may never come.
     excluded = [host for host in now.excluded if host in now.idle and host not in builders]
     if excluded and not facts.hosts and not facts.in_flight:
         raise now.excluded[excluded[-1]]
     return Wait()
+
+
+def _of_idle(facts: BisectState, usable: Sequence[str]) -> Instruction | None:
+    """The next instruction for one of these hosts, those that only build last; None if all of them wait.
+
+    A trial of an end comes after all else: another host may have the answer. That would cancel the trial, and this host
+    would begin it again, for ever.
+    """
+    builders, of_end = facts.scope.crew.builders, None
+    for host in (one for one in usable if one not in builders):
+        match _next_of_one(replace(facts, host=host)):
+            case Done() as done:
+                return cancel_rest_before_done(facts, done)
+            case Submit(TrialRequest() as asked) as found if _is_of_end(facts, asked):
+                of_end = of_end or found
+            case found if not isinstance(found, Wait):
+                return found
+    if of_end is not None:
+        return of_end
+    ahead = (failures.next_of_builder(replace(facts, host=host)) for host in usable if host in builders)
+    return next((found for found in ahead if not isinstance(found, Wait)), None)
 
 
 def _next_of_one(facts: BisectState) -> Instruction:
@@ -84,7 +102,7 @@ def _next_of_one(facts: BisectState) -> Instruction:
         # A host that runs several guests must not be given the same task twice.
         is_begun = any(one.task == found.task for one in facts.in_flight.values())
         return Wait() if is_begun else replace(found, host=facts.host)
-    return cancel_rest_before_done(facts, found)
+    return found
 
 
 # Ended submissions come first: they are recorded, and people are told
@@ -135,6 +153,10 @@ def _failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorErr
 
 def _is_searched(facts: BisectState, request: TrialRequest) -> bool:
     return request.cell.setup == facts.scope.settings.setup
+
+
+def _is_of_end(facts: BisectState, request: TrialRequest) -> bool:
+    return request.commit in facts.scope.ends and _is_searched(facts, request)
 
 
 def _unreported(facts: BisectState) -> Notify | None:

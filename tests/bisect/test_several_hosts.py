@@ -9,6 +9,7 @@ import pytest
 
 from bisector.analysis.verdicts import host_of
 from bisector.campaign.instructions import Crew
+from bisector.config import Settings
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import OnHost
 from bisector.core.subject import Commit, Compiler
@@ -19,7 +20,7 @@ from bisector.store.facts import BuildTry, Ended, Ending, NumberedTrial
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.crew import Fleet
-from tests.bisect.lab import DEFAULTS, Lab, lab_of
+from tests.bisect.lab import BOTH, DEFAULTS, Lab, lab_of
 from tests.git import histories
 
 COUNT = 17
@@ -121,6 +122,30 @@ def test_the_last_host_is_not_excluded(by_bayes: Lab) -> None:
     broken = {name: bench(by_bayes, infra=dict.fromkeys(by_bayes.shas.values(), 99)) for name in ("one", "two")}
     with pytest.raises(InfraError, match="the network went away"):
         by_bayes.bisect(Fleet(broken))
+
+
+@dataclass
+class Late(Fleet):
+    """What the first host is at ends last."""
+
+    def next(self) -> News:
+        assert len(self.pairs) < 100, self.pairs[-4:]
+        first = next(iter(self.benches))
+        waiting = {first: self.open.pop(first)} if len(self.open) > 1 else {}
+        try:
+            return super().next()
+        finally:
+            self.open |= waiting
+
+
+@BOTH
+def test_a_host_that_still_measures_an_end_does_not_begin_it_again_once_there_is_an_answer(
+    by_bayes: Lab, settings: Settings
+) -> None:
+    by_bayes.settings = settings
+    fleet = Late({name: bench(by_bayes) for name in ("slow", "fast")})
+    assert by_bayes.finds(fleet) == CULPRIT
+    assert {by_bayes.names[sha] for host, sha in fleet.pairs if host == "slow"} == {"c0"}
 
 
 @dataclass
