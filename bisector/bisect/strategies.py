@@ -191,12 +191,14 @@ def _base_to_measure(facts: BisectState) -> Commit | None:
 
 
 def _begun(facts: BisectState, search_state: SearchState) -> Instruction | None:
-    """The last trial once more, if it settled nothing.
+    """The last trial once more, if it settled nothing, unless other readings have given the answer meanwhile.
 
     Such a trial is no reading, so the search decides as it did before, and the run is whole or not as before.
     """
     _, last = facts.judging.trials[-1]
     if last.commit.sha in facts.scope.skips or facts.is_in_flight(last.commit.sha):
+        return None
+    if isinstance(search_state.decision, SearchAnswer):  # it would be cancelled because of the answer, again and again
         return None
     if not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
@@ -338,7 +340,7 @@ def _concluded(facts: BisectState, search_state: SearchState, answer: SearchAnsw
         return _narrowed(facts, search_state, answer, commit)
     # A parent with the same kernel would contradict the answer, so it has to be tried first.
     twin = facts.parent_with_same_kernel(commit)
-    if twin is not None and not facts.recorded.was_tried(twin.sha):
+    if twin is not None and facts.judging.judge(twin.sha) is None:
         if twin.sha not in search_range.numbers:
             said = f"{outside_paths(facts.scope.wanted.paths)}: {commit.short} changes nothing"
             return Done(State.NARROWED, said, (commit,))

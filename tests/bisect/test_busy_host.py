@@ -16,7 +16,7 @@ from bisector.store.store import Store
 from bisector.trial.runner import TrialRequest
 from tests import fakes
 from tests.bisect.lab import BOTH, BY_GIT, DEFAULTS, Lab
-from tests.examples import ERA, STARTED_AT, UPGRADED
+from tests.examples import BUSY, ERA, STARTED_AT, UPGRADED
 from tests.git import histories
 from tests.recorded_run import FAST, SLOW, RecordedRun
 
@@ -70,6 +70,15 @@ def test_only_what_was_tried_before_waits_for_a_quiet_host(line: Lab) -> None:
     for one in engine.requests:
         assert one.again is (one.commit.sha in seen)
         seen.add(one.commit.sha)
+
+
+def test_an_answer_needs_no_weak_trial_once_more(by_bayes: Lab) -> None:
+    """It would be cancelled because of the answer and, since it is the last one, begun again, for ever."""
+    by_bayes.search("c7")
+    other = next(one for one in by_bayes.trials() if by_bayes.names.get(one.commit.sha) not in ("c0", "c7", "c16"))
+    with by_bayes._store() as store:
+        store.add_trials([fakes.trial(other.commit, contention=BUSY)])
+    assert not by_bayes.search("c7").requests
 
 
 def test_resume_goes_on_with_a_run_that_was_narrowed_by_a_busy_host(
