@@ -274,8 +274,6 @@ def _early_min(search_state: SearchState) -> float:
 
 def _decided(facts: BisectState, search_state: SearchState) -> Instruction:
     known = search_state.case.facts
-    if known == facts.chose_by and not facts.in_flight:
-        raise RuntimeError("the last trial changed nothing, and the search asks for it again")
     search_range = search_state.case.search_range
     match search_state.decision:
         case CommitToRead(commit=number, whole=whole) as one:

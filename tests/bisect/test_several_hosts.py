@@ -184,6 +184,19 @@ def test_a_host_that_comes_during_the_pause_of_another_one_is_used(by_bayes: Lab
     assert by_bayes.trials()[0].host == "two"
 
 
+def test_what_failed_on_one_host_is_measured_although_the_other_one_pauses(by_bayes: Lab) -> None:
+    failed = list[str]()
+
+    def fails_once(request: TrialRequest) -> None:
+        if by_bayes.names.get(request.commit.sha) not in ENDS and not failed:
+            failed.append(request.commit.sha)
+            raise AttemptFailed("the network went away", "", Stage.CHECKOUT, "one")
+
+    two = bench(by_bayes, infra=dict.fromkeys(map(by_bayes.shas.get, ENDS), 1))
+    assert by_bayes.finds(Fleet({"one": bench(by_bayes, before=fails_once), "two": two})) == CULPRIT
+    assert failed
+
+
 # Kernels that are built before anybody measures them: by whom, which, and that each is built once
 
 
