@@ -490,12 +490,19 @@ class Judging:
         return {content: sha for content, sha in found.items() if sha not in lacking}
 
     def judge(self, sha: str) -> Judgement | None:
-        """Return the settled verdict on a commit; None if it has to be measured (again)."""
+        """Return the settled verdict on a commit; None if it has to be measured (again).
+
+        Once there is a threshold, a commit other than the ends needs a measurement on a host that has one.
+        """
         match self.settlement(sha):
             case Again():
                 return None
-            case SoundMeasurement(trial=trial):
+            case SoundMeasurement(trial=trial) if self.line is None or sha in (self.old, self.new):
                 return self._judge_sound(trial)
+            case SoundMeasurement(trial=first):
+                sound = (one.trial for one in self._evidence_of(self._trials_of(sha)) if one.sound)
+                on_lines = (one for one in (first, *sound) if self.line_on(host_of(one)) is not None)
+                return next(map(self._judge_sound, on_lines), None)
             case other:
                 return Judgement(Verdict.SKIP, other.why)
 

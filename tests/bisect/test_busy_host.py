@@ -197,3 +197,11 @@ def test_a_host_that_was_changed_back_has_its_line_already(line: Lab) -> None:
     assert line.finds(bench(line, 99)) == CULPRIT
     assert not {"c0", "c16"} & {line.names.get(trial.commit.sha) for trial in line.trials()[seen:]}
     assert sum("changed" in text for text in line.notes) == 1
+
+
+@BOTH
+def test_what_was_measured_while_a_host_was_changed_is_measured_again(line: Lab, settings: Settings) -> None:
+    """It was killed before both ends were measured there, so nothing has told what that figure means."""
+    line.settings = settings
+    line.killed(bench(line, 4, kill_at=5))
+    assert line.finds(bench(line, 99)) == CULPRIT
