@@ -80,12 +80,12 @@ def _of_idle(facts: BisectState, usable: Sequence[str]) -> Instruction | None:
     A trial of an end comes after all else: another host may have the answer. That would cancel the trial, and this host
     would begin it again, for ever.
     """
-    builders, of_end = facts.scope.crew.builders, None
+    builders, own_ends, of_end = facts.scope.crew.builders, facts.scope.ends, None
     for host in (one for one in usable if one not in builders):
         match _next_of_one(replace(facts, host=host)):
             case Done() as done:
                 return cancel_rest_before_done(facts, done)
-            case Submit(TrialRequest() as asked) as found if _is_of_end(facts, asked):
+            case Submit(TrialRequest() as asked) as found if asked.commit in own_ends and _is_searched(facts, asked):
                 of_end = of_end or found
             case found if not isinstance(found, Wait):
                 return found
@@ -153,10 +153,6 @@ def _failure(facts: BisectState, attempts: Sequence[Attempt], error: BisectorErr
 
 def _is_searched(facts: BisectState, request: TrialRequest) -> bool:
     return request.cell.setup == facts.scope.settings.setup
-
-
-def _is_of_end(facts: BisectState, request: TrialRequest) -> bool:
-    return request.commit in facts.scope.ends and _is_searched(facts, request)
 
 
 def _unreported(facts: BisectState) -> Notify | None:

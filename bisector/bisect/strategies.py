@@ -191,16 +191,15 @@ def _base_to_measure(facts: BisectState) -> Commit | None:
 
 
 def _begun(facts: BisectState, search_state: SearchState) -> Instruction | None:
-    """The last trial once more, if it settled nothing, unless other readings have given the answer meanwhile.
+    """The last trial once more, if it settled nothing.
 
-    Such a trial is no reading, so the search decides as it did before, and the run is whole or not as before.
+    Such a trial is no reading, so the search decides as it did before, and the run is whole or not as before. If other
+    readings have given the answer meanwhile, it is not repeated: the answer would cancel it, again and again.
     """
     _, last = facts.judging.trials[-1]
     if last.commit.sha in facts.scope.skips or facts.is_in_flight(last.commit.sha):
         return None
-    if isinstance(search_state.decision, SearchAnswer):  # it would be cancelled because of the answer, again and again
-        return None
-    if not isinstance(facts.judging.since(last.commit.sha), Again):
+    if isinstance(search_state.decision, SearchAnswer) or not isinstance(facts.judging.since(last.commit.sha), Again):
         return None
     overlaps, decided, clear_of = _overlaps(search_state), search_state.decision, tuple[str, ...]()
     if last.subject.changed_by is not None:
@@ -273,8 +272,7 @@ def _early_min(search_state: SearchState) -> float:
 
 
 def _decided(facts: BisectState, search_state: SearchState) -> Instruction:
-    known = search_state.case.facts
-    search_range = search_state.case.search_range
+    known, search_range = search_state.case.facts, search_state.case.search_range
     match search_state.decision:
         case CommitToRead(commit=number, whole=whole) as one:
             purpose = "an answer rests on it" if one.confirms else ""

@@ -142,7 +142,7 @@ class Late(Fleet):
 def test_a_host_that_still_measures_an_end_does_not_begin_it_again_once_there_is_an_answer(
     by_bayes: Lab, settings: Settings
 ) -> None:
-    by_bayes.settings = settings
+    by_bayes.settings = replace(settings, bisect=replace(settings.bisect, baselines=True))
     fleet = Late({name: bench(by_bayes) for name in ("slow", "fast")})
     assert by_bayes.finds(fleet) == CULPRIT
     assert {by_bayes.names[sha] for host, sha in fleet.pairs if host == "slow"} == {"c0"}
