@@ -35,6 +35,15 @@ def test_a_configured_direction_without_io_is_kept() -> None:
     assert output.parse_json(json.dumps(document))[0].direction == "write"
 
 
+def test_what_was_not_measured_is_not_zero() -> None:
+    """So fio 3.33 prints a latency with disable_clat or gtod_reduce, or of a synchronous engine."""
+    document = json.loads(PARTIAL)
+    document["jobs"][0]["read"]["clat_ns"] = {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
+    one, two = output.parse_json(json.dumps(document))
+    assert (one.clat_mean_ns, one.clat_p99_ns) == (None, None)
+    assert [len(job.latencies) for job in (one, two)] == [2, 3]
+
+
 @pytest.mark.parametrize(
     "before",
     ["fio: this platform does not support process shared mutexes, forcing use of threads.\n", "note: {odd}\n", "\n"],

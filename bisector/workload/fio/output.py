@@ -234,10 +234,13 @@ def _figures(name: str, direction: str, figures: _Json, job: _Json) -> JobFigure
 
 
 def _latency(kind: LatencyKind, figures: _Json) -> Latency | None:
-    """A latency; fio 3 prints nanoseconds, fio 2 microseconds, without the unit in the name. None if it is nan."""
+    """A latency; fio 3 prints nanoseconds, fio 2 microseconds, without the unit in the name.
+
+    None if it is nan, or if it is 0 throughout, as fio prints one that it did not measure (``disable_clat``).
+    """
     in_ns = f"{kind}_ns" in figures
     found: _Json | None = figures.get(f"{kind}_ns" if in_ns else kind)
-    if found is None or any(math.isnan(found[name]) for name in ("min", "max", "mean", "stddev")):
+    if found is None or not found["max"] or any(math.isnan(found[name]) for name in ("min", "max", "mean", "stddev")):
         return None
     unit = 1.0 if in_ns else 1000.0
     percentiles = ((float(percent), value * unit) for percent, value in found.get("percentile", {}).items())
