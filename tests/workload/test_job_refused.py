@@ -128,6 +128,8 @@ def test_job_files_of_others(name: str, flags: dict[str, str], said: list[str]) 
         ("ioengine=posixaio", ""),
         ("ioengine=external:./own.so", 'line 9 "ioengine=external:./own.so": .*gets this one file'),
         ("ioengine=libhdfs", "line 9 .*no network"),
+        ("[burn]\nioengine=cpuio\ncpuload=50", 'line 10 "ioengine=cpuio": .*the engine cpuio does no I/O'),
+        ("ioengine=null", "line 9 .*the engine null does no I/O"),
         ("ioengine=libiao", "line 9 .*no I/O engine libiao\n  did you mean libaio"),
         ("read_iolog=trace", "line 9 .*this one file"),
         ("hipri=1", "line 9 .*the engine libaio has no option hipri\n  .*engines that have it: .*io_uring"),

@@ -131,6 +131,7 @@ _USELESS = {
     **dict.fromkeys(("rbd", "rados", "gfapi", "gfapi_async", "nbd", "net", "netsplice", "rdma"), _NETWORK),
     **dict.fromkeys(("libhdfs", "http", "libiscsi", "librpma_apm", "librpma_gpspm", "dfs", "nfs"), _NETWORK),
     **dict.fromkeys(("mtd", "dev-dax", "sg", "io_uring_cmd", "pmemblk"), _NO_DEVICE),
+    **dict.fromkeys(("cpuio", "null"), "does no I/O, and each job counts"),
 }
 _INCLUDE = re.compile(r"include(?:\s|$)")
 _SAME_S = 1e-3
