@@ -37,7 +37,7 @@ examples:
   bisector import empty.txt full.txt --run empty --run full --commit 6cf4cc8f8b3b
 columns of an index (CSV, one row for each file or for each figure; only "file" is required):
 {"".join(f"  {name:12} {meaning}" + chr(10) for name, meaning in COLUMNS.items())}\
-A file is the text output of fio 2.0 to 3.x, its JSON, or an IOPS log (NAME_iops.N.log) of the same
+A file is the text output of fio 1.59 to 3.x, its JSON, or an IOPS log (NAME_iops.N.log) of the same
 run.
 """
 _SHORT = 7  # the least number of digits that git shows of a hash

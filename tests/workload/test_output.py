@@ -44,6 +44,12 @@ def test_what_was_not_measured_is_not_zero() -> None:
     assert [len(job.latencies) for job in (one, two)] == [2, 3]
 
 
+def test_a_job_that_burns_cpu_time_has_no_figures() -> None:
+    document = json.loads(PARTIAL)
+    document["jobs"][1]["read"] |= {"io_bytes": 0, "iops": 0.0, "runtime": 0, "total_ios": 20}
+    assert [job.name for job in output.parse_json(json.dumps(document))] == ["partial/1"]
+
+
 @pytest.mark.parametrize(
     "before",
     ["fio: this platform does not support process shared mutexes, forcing use of threads.\n", "note: {odd}\n", "\n"],

@@ -2,10 +2,12 @@
 
 import csv
 import json
+import quopri
 import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -118,7 +120,7 @@ def refused(text: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("was", "becomes", "line", "message"),
     [
-        ("fio-2.16\n", "fio-1.59\n", 3, "fio-1.59 is unknown here; known are fio 2.0 to 3.x"),
+        ("fio-2.16\n", "fio-4.0\n", 3, "fio-4.0 is unknown here; known are fio 1.x to 3.x"),
         ("partial: (groupid=0, jobs=1): err= 0: pid=1675: Fri Jul 28 18:51:41 2017\n", "", 48,
          "issued of no job: the line with the job's name is missing"),
         ("iops=2141,", "iops=214,", 9, "214 IOPS for 900093 ms are not the 1927642 I/Os issued"),
@@ -157,7 +159,7 @@ def figures(data: bytes) -> list[tuple[str, str, float, int, int]]:
         ("mixed.txt", [("randrw", "mixed", 5000, 150000, 30000)]),
         ("mixed.json", [("randrw", "mixed", 5000, 150000, 30000)]),
         ("status.txt", [("dirty", "write", 140100 / 9.88, 140100, 9880)]),
-        ("status-3.33.txt", [("a/1", "read", 99, 300, 3001), ("a/2", "read", 99, 300, 3001)]),
+        ("status-3.33.txt", [("a/1", "read", 300 / 3.001, 300, 3001), ("a/2", "read", 300 / 3.001, 300, 3001)]),
         ("unified-both-3.33.txt", [("a", "read", 132000, 132, 1), ("a", "write", 124000, 124, 1)]),
         ("idle-prof-3.33.txt", [("a", "read", 512000, 512, 1)]),
         ("append-terse-3.33.txt", [("a", "read", 256000, 256, 1)]),
@@ -222,6 +224,65 @@ def test_what_is_around_an_output_is_taken_off(wrap: Callable[[str], str | bytes
         assert figures(wrapped if isinstance(wrapped, bytes) else wrapped.encode()) == expected
 
 
+@pytest.mark.parametrize("width", [50, 66, 72])
+def test_a_letter_may_wrap_every_line(width: int) -> None:
+    wrap = partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
+    for text in (PLAIN, VARIED, text_of(BISECT), text_of(SUBMIT)):
+        wrapped = [part for line in text.split("\n") for part in wrap(line) or [""]]
+        for prefix in ("", "> "):
+            assert read("\n".join(f"{prefix}{line}" for line in wrapped).encode()).jobs == read(text.encode()).jobs
+
+
+def test_a_letter_in_quoted_printable() -> None:
+    letter = f"Content-Transfer-Encoding: quoted-printable\n\nMoin, \xfcber {'lange ' * 20} Zeilen\n{PLAIN}"
+    for text in (letter, quopri.encodestring(letter.encode()).decode()):  # a program may have decoded it before
+        assert read(text.encode()).jobs == read(PLAIN.encode()).jobs
+
+
+def test_a_direction_whose_line_is_missing_beside_that_of_all_together() -> None:
+    text = (OTHERS / "unified-both-3.33.txt").read_text()
+    lines = text.splitlines(keepends=True)
+    for direction in ("read", "write"):
+        without = "".join(line for line in lines if not line.startswith(f"  {direction}: IOPS"))
+        assert without != text
+        assert f"issued {direction} I/Os, and their figures are missing" in refused(without)[1]
+
+
+@pytest.mark.parametrize(
+    ("version", "issued"), [("fio 1.59", "r/w/d: total={}/{}/0, short=0/0/0"), ("", "r/w: total={}/{}, short=0/0")]
+)
+def test_lines_as_1_x_writes_them(version: str, issued: str) -> None:
+    text = re.sub(r"^fio-2\S+$", version, text_of(SUBMIT), flags=re.MULTILINE)
+    numbers = [str(job.total_ios) for job in output_of(SUBMIT).jobs]
+    text, count = re.subn(r"issued +:.*", f"issued {issued.format(*numbers)}", text)
+    assert count == 1
+    assert parse_text(text).jobs == output_of(SUBMIT).jobs
+
+
+def test_few_iops_are_computed_as_fio_cuts_their_fraction_off() -> None:
+    text = PLAIN.replace("IOPS=3000", "IOPS=4").replace("total=60000,", "total=99,")
+    assert figures(text.encode()) == [("seq", "read", 4.95, 99, 20000)]
+
+
+def test_percentiles_as_a_list_of_a_job_has_them() -> None:
+    text = re.sub(r"(percentiles \(usec\):\n)(?: *\|.*\n)+", r"\1     |  99th=[  204], 100th=[  300]\n", PLAIN)
+    (job,) = read(text.encode()).jobs
+    assert job.clat_p99_ns == 204_000
+    (job,) = read(text.replace("100th", "90th").encode()).jobs  # the end of another list
+    assert job.clat_p99_ns is None
+
+
+def test_a_job_that_burns_cpu_time_is_none_of_io() -> None:
+    cycles = "     issued rwts: total=20,0,0,0 short=0,0,0,0 dropped=0,0,0,0\n"
+    for said in ("burn (noop): ioengine=cpuio, cpuload=50, cpucycle=50000", "burn: ioengine=cpu, cpuload=50"):
+        text = PLAIN.replace("Starting 1 process\n", f"Starting 2 processes\n{said}\n")
+        text = text.replace(
+            "\nRun", f"burn: (groupid=0, jobs=1): err= 0: pid=78: Fri Feb 23 23:57:43 2024\n{cycles}\nRun"
+        )
+        assert figures(text.encode()) == READ_3000
+        assert "job burn issued read I/Os" in refused(text.replace("ioengine=cpu", "ioengine="))[1]
+
+
 def of_syncs(name: str) -> list[Latency]:
     (job, *_) = read((OTHERS / name).read_bytes()).jobs
     return [one for one in job.latencies if one.kind is LatencyKind.SYNC]
@@ -256,6 +317,7 @@ def test_percentiles_are_those_of_the_kind_above_them() -> None:
         ("  cpu  ", "    high prio (20.01%) clat percentiles (usec):\n     |  1.00th=[   90]\n  cpu  "),
         ("\nRun status",
          "  steadystate  : attained=yes, bw=11.7MiB/s (12.3MB/s), iops=3000, iops mean dev=1.2%\n\nRun status"),
+        ("     issued rwts", ">=64=0.0%     issued rwts"),  # a letter that was wrapped anew
         ("\nRun status", "     errors    : total=0, first_error=0/<Success>\n\nRun status"),
         ("23:57:43 2024\n", "23:57:43 2024\n  Description  : [a: b]\n"),
     ],
@@ -299,3 +361,6 @@ def test_two_outputs_in_one_file(other: str) -> None:
     assert line == first.count("\n") + 1
     body = first[first.index("partial: (groupid") :]  # without a head
     assert "a second output" in refused(body + body.replace("pid=1675", "pid=9999"))[1]
+    # In containers, the processes of several runs have the same numbers.
+    assert "a second output" in refused(body + body.replace("Jul 28", "Jul 29"))[1]
+    assert "a second output" in refused(body.replace("Jul 28", "Jul 29") + body)[1]

@@ -1,11 +1,11 @@
-"""Reads fio's output (fio(1)): JSON, status lines and errors, and what fio 2.0 to 3.x prints for people.
+"""Reads fio's output (fio(1)): JSON, status lines and errors, and what fio 1.59 to 3.x prints for people.
 
 Everything here is a function of text; :mod:`bisector.workload.fio.fio` runs fio.
 
 In a file there may be other text around fio's: a mail quotes with ``> ``, a log of a container or of continuous
 integration has times, a page indents. Such a prefix is removed from each line; every line keeps its number. In what fio
 prints for people, the lines with I/O counts, IOPS, bandwidth and latencies are recognised by their beginning, and all
-others are ignored. Their forms are in stat.c and lib/num2str.c of fio 2.0 to 3.42. That a file was cut, or pasted
+others are ignored. Their forms are in stat.c and lib/num2str.c of fio 1.59 to 3.42. That a file was cut, or pasted
 together, between jobs shows only if its index (:mod:`bisector.imported.trials`) has their figures.
 """
 
@@ -13,10 +13,11 @@ import codecs
 import html
 import json
 import math
+import quopri
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from bisector.core.figures import CpuUse, DiskFigures, JobFigures, Latency
@@ -195,6 +196,8 @@ def _job(name: str, job: _Json, everywhere: _Json) -> Iterator[JobFigures]:
         figures: _Json = job.get(direction, {})
         # fio 2 does not print options: only its figures show what a job did.
         told = "job options" in job and (direction in configured or direction == MIXED)
+        if figures.get("total_ios") and {figures.get("io_bytes"), figures.get("runtime")} == {0}:
+            continue  # cycles of a job that burns CPU time (ioengine=cpuio)
         if told or figures.get("total_ios", figures.get("io_bytes", 0)) > 0:
             yield _figures(name, direction, figures, job)
 
@@ -281,23 +284,28 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 _JOB_BEGINS = _pattern(r"\S.*: \(groupid=\d")
+# A mail may have wrapped this line, and those below, at any of their blanks.
 _JOB = _pattern(
-    r"(?P<name>\S.*): \(groupid=\d+, jobs=(?P<members>\d+)\): err= ?(?P<error>\d+)(?: \((?P<words>.*)\))?: "
-    r"pid=(?P<pid>\d+)(?:: \w{3} (?P<ended>\w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}))?"
+    r"(?P<name>\S.*): \(groupid=\d+,\s+jobs=(?P<members>\d+)\):\s+err= ?(?P<error>\d+)(?: \((?P<words>.*)\))?:\s+"
+    r"pid=(?P<pid>\d+)(?::\s+\w{3}\s+(?P<ended>\w{3}\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}))?"
 )
 _DIRECTION = _pattern(
-    r"(read|write|trim|mixed) ?: "
-    rf"(?:io=(?P<old>{_N}), bw=(?P<old_bw>{_N})/s, iops=(?P<old_iops>{_N}) ?, runt= *(?P<old_ms>\d+)msec"
-    rf"|IOPS=(?P<iops>{_N}), BW=(?P<bw>{_N})(?:/s)? \({_N}(?:/s)?\)\({_N}/(?P<ms>\d+)msec\))"
+    r"(read|write|trim|mixed) ?:\s+"
+    rf"(?:io=(?P<old>{_N}),\s+bw=(?P<old_bw>{_N})/s,\s+iops=(?P<old_iops>{_N}) ?,\s+runt=\s*(?P<old_ms>\d+)msec"
+    rf"|IOPS=(?P<iops>{_N}),\s+BW=(?P<bw>{_N})(?:/s)?\s+\({_N}(?:/s)?\)\({_N}/(?P<ms>\d+)msec\))"
 )
 _LATENCY = _pattern(
-    rf"(slat|clat|lat|sync) \(([num]sec)\) ?: min= *({_N}) ?, max= *({_N}) ?, "
-    rf"avg= *({_REAL}), stdev= *(\d+\.\d\d|-?nan)"
+    rf"(slat|clat|lat|sync) \(([num]sec)\) ?:\s+min=\s*({_N}) ?,\s+max=\s*({_N}) ?,"
+    rf"\s+avg=\s*({_REAL}),\s+stdev=\s*(\d+\.\d\d|-?nan)"
 )
-_PERCENTILES = _pattern(r"(\w+) percentiles \(([num]sec)\):\n((?: *\|.*(?:\n|$))*)")
+_PERCENTILES = _pattern(r"(\w+) percentiles \(([num]sec)\):((?:[\s|]*\d+(?:\.\d+)?th=\[\s*\d+\],?)*)")
+# Below this, IOPS are computed: fio prints 4.9 as "IOPS=4".
+_EXACT = 100
 _AMOUNT = re.compile(r"(\d+(?:\.(\d+))?) ?([kKMGTPE]?)(i?)(B|bit|)")
-_PERCENT = re.compile(r"(\d+\.\d+)th=\[ *(\d+)\]")
-_ISSUED = _pattern(r"issued +(?:rwts? ?)?: ?total=(?:r=)?(\d+)(?:/w=|,)(\d+)(?:/[dt]=|,)(\d+).* short=")
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)th=\[\s*(\d+)\]")
+_ISSUED = re.compile(
+    r"\bissued +(?:rwts?|r/w(?:/d)?)? ?: ?total=(?:r=)?(\d+)(?:/(?:w=)?|,)(\d+)(?:(?:/(?:[dt]=)?|,)(\d+))?.*\s+short="
+)
 _GROUP = _pattern(r"Run status group \d+ \(all jobs\):")
 # Up to 2.0.7 it is "fio 2.0.7", and of 2.0.8 as Debian has it the number alone.
 _VERSION = _pattern(r"(?:fio[- ](\d+\.\d+[\w.-]*)|(2\.0\.\d))$")
@@ -306,6 +314,7 @@ _HEAD = _pattern(r"(?:\S.*: \(g=\d+\): rw=|Starting \d+ [tp])")
 _TERSE = re.compile(r"^[2-5];(?:[^;\n]*;){30}", re.MULTILINE)
 _CLIENT_LINE = re.compile(r"^hostname=[^\n]*, be=\d, |^<[^>\n]+> .*: \(groupid=", re.MULTILINE)
 
+_DATE, _SLACK = "%b %d %H:%M:%S %Y", timedelta(seconds=5)
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Text that fio writes at the beginning of a line; the first of these that is found shows the prefix of each line.
 _ANCHORS = (
@@ -333,7 +342,8 @@ def read(data: bytes) -> Output:
         found = [*([parse_output(text)] if has_json else []), *([parse_text(text)] if has_jobs else [])]
     except ValueError as error:  # an integer of thousands of digits, or no date
         raise OutputUnreadable(str(error)) from error
-    if len({tuple((job.name, job.direction, job.total_ios) for job in one.jobs) for one in found}) > 1:
+    # Text has no line for a direction without I/O.
+    if len({tuple((job.name, job.direction, job.total_ios) for job in one.jobs if job.total_ios) for one in found}) > 1:
         raise OutputUnreadable("the file has fio's JSON and its text, and their figures differ: keep one of them")
     return _checked(found[0])
 
@@ -354,8 +364,8 @@ def parse_text(text: str) -> Output:
         raise _refused(text, len(text.rstrip()), "fio's output is cut off, or none: it has the figures of no job")
     head = text[: lines[0].start()]
     version = next((one[1] or one[2] for one in _VERSION.finditer(head)), "")
-    if version and version[:2] not in ("2.", "3."):
-        raise _refused(text, head.index(version), f"fio-{version} is unknown here; known are fio 2.0 to 3.x")
+    if version and version[:2] not in ("1.", "2.", "3."):
+        raise _refused(text, head.index(version), f"fio-{version} is unknown here; known are fio 1.x to 3.x")
     if second := _HEAD.search(text, lines[0].end()):
         raise _refused(text, second.start(), SECOND_OUTPUT)
     # A report ends with the sums of its groups.
@@ -375,10 +385,13 @@ def parse_text(text: str) -> Output:
         raise _refused(text, jobs[-1].start(), why)
     if not groups or groups[-1] < jobs[-1].start():
         raise _refused(text, len(text.rstrip()), "fio's output is cut off: its end, 'Run status group', is missing")
-    ended = jobs[-1]["ended"]
     # The zone of the clock is not printed; versions before 2.0.9 print no time.
-    at = datetime.strptime(ended, "%b %d %H:%M:%S %Y").isoformat() if ended else ""
-    return Output(f"fio-{version}" if version else "", figures, (), at)
+    first, at = (line["ended"] and datetime.strptime(line["ended"], _DATE) for line in (lines[0], jobs[-1]))
+    # In containers, the processes of several runs have the same numbers.
+    lasted = timedelta(milliseconds=sum({job.name: job.runtime_ms for job in figures}.values()))
+    if first and at and not -_SLACK <= at - first <= lasted + _SLACK:
+        raise _refused(text, jobs[0].start(), SECOND_OUTPUT)
+    return Output(f"fio-{version}" if version else "", figures, (), at.isoformat() if at else "")
 
 
 def _refused(text: str, at: int, why: str) -> OutputUnreadable:
@@ -401,9 +414,12 @@ def _printed_figures(job: re.Match[str], end: int, name: str) -> Iterator[JobFig
         if told:
             at, why = told[1].start(), "issued of no job: the line with the job's name is missing above it"
         raise _refused(text, at, why)
-    issued = dict(zip(DIRECTIONS, map(int, told[0].groups()), strict=True))
+    issued = dict(zip(DIRECTIONS, map(int, told[0].groups("0")), strict=True))
     lines = {line[1]: line for line in _DIRECTION.finditer(text, begin, end)}
-    missing = [one for one in DIRECTIONS if issued[one] and not lines.keys() & {one, MIXED}]
+    # With unified_rw_reporting=both there is a line for all three together, too.
+    missing = [one for one in DIRECTIONS if issued[one] and one not in lines and lines.keys() != {MIXED}]
+    if not lines and re.search(rf"^ *{re.escape(job['name'])}(?: \(\w+\))?: ioengine=cpu", text, re.MULTILINE):
+        return  # it burns CPU time, and its I/Os are cycles of that
     if missing or not lines:
         why = f"job {job['name']} issued {' and '.join(missing) or 'no'} I/Os, and their figures are missing"
         raise _refused(text, job.start(), why)
@@ -426,7 +442,7 @@ def _printed_figures(job: re.Match[str], end: int, name: str) -> Iterator[JobFig
         yield JobFigures(
             name=name,
             direction=direction,
-            iops_mean=iops if slack <= 1 else as_issued,
+            iops_mean=as_issued if slack > 1 or iops < _EXACT else iops,
             iops_stddev=None,
             bw_kib_s=bw_b_s / 1024,
             clat_mean_ns=completion.mean_ns if completion else None,
@@ -462,13 +478,16 @@ def _latencies(line: re.Match[str], end: int) -> list[Latency]:
     for one in _PERCENTILES.finditer(text, line.end(), end):
         if one[1] in found:
             unit = _UNIT_NS[one[2]]
-            percentiles = tuple((float(percent), float(value) * unit) for percent, value in _PERCENT.findall(one[3]))
-            found[one[1]] = replace(found[one[1]], percentiles_ns=percentiles)
+            percentiles = [(float(percent), float(value) * unit) for percent, value in _PERCENT.findall(one[3])]
+            if percentiles == sorted({*percentiles}):  # else the heading of another kind is missing between them
+                found[one[1]] = replace(found[one[1]], percentiles_ns=tuple(percentiles))
     return list(found.values())
 
 
 def _bare(data: bytes) -> str:
     """The text of a file without the prefix of its lines."""
+    if b"(groupid=3D" in data:  # a letter as it was sent
+        data = quopri.decodestring(data)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text = data.decode("utf-16", "replace")
     else:
