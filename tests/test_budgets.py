@@ -20,7 +20,7 @@ ROOMS = {
     "search": 3_650,
     "storage": 3_550,
     "vm": 3_350,
-    "workload": 3_250,
+    "workload": 3_300,
     "kernel": 3_050,
     "commands": 3_100,
     "core": 2_950,
@@ -46,9 +46,9 @@ ROOMS = {
 }
 
 # All of ``bisector/``; 40,000 are aimed at.
-LINES = 51_200
+LINES = 51_250
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
-CODE_LINES = 35_600
+CODE_LINES = 35_650
 # Those of ``tests/``; 42,000 are aimed at.
 TEST_LINES = 53_450
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.

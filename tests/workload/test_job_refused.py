@@ -143,6 +143,12 @@ def test_job_files_of_others(name: str, flags: dict[str, str], said: list[str]) 
         ("thread", ""),
         ("\tiodepht=8", 'line 9 "\tiodepht=8": '),
         ("RW=read", "line 9 .*has no option RW"),
+        ("rw = randread", "line 9 .*does not take ' randread' for rw\n  did you mean randread"),
+        ("rw =randread\nbs = 4k\nioengine = libaio\niodepth=2*16\nrate_iops=,100\nbs=$pagesize", ""),
+        ('size="4m"', "line 9 .*does not take '\"4m\"' for size\n  expected a number"),
+        ("bs=$BS", "line 9 .*does not take '.BS' for bs"),
+        ("rw=$RW", "line 9 .*does not take '.RW' for rw"),
+        ("ioengine=$ENGINE", "line 9 .*no I/O engine .ENGINE"),
     ],
 )
 def test_a_line_more(tmp_path: Path, added: str, words: str) -> None:
@@ -160,10 +166,47 @@ def test_work_of_a_fixed_amount_is_judged_by_its_time(tmp_path: Path) -> None:
     assert refusal(job, bisect__metric="elapsed") == ""
 
 
-def test_a_mark_of_utf_8_is_passed_over(tmp_path: Path) -> None:
+def test_a_mark_of_utf_8_is_passed_over_and_bytes_of_another_encoding(tmp_path: Path) -> None:
     job = tmp_path / "job.fio"
-    job.write_text(f"\ufeff{GOOD}", encoding="utf-8")
+    job.write_bytes(f"\ufeff{GOOD}".encode() + b"# gr\xfc\xdfe\n")
     assert refusal(job) == ""
+    job.write_text(GOOD, encoding="utf-16")
+    assert "is not text in UTF-8" in refusal(job)
+
+
+def test_options_before_any_section(tmp_path: Path) -> None:
+    job = tmp_path / "job.fio"
+    job.write_text(f"; mine\nrw=randread\n{TAKEN}", encoding="utf-8")
+    assert re.search('line 2 "rw=randread": .*before any .section.\n  write .global. above it$', refusal(job))
+
+
+@pytest.mark.parametrize(
+    ("added", "metric", "words"),
+    [
+        (
+            "gtod_reduce=1",
+            "read.slat.mean",
+            r'\[x\] has no read.slat.mean: line 9 "gtod_reduce=1"\n  leave gtod_reduce',
+        ),
+        ("gtod_reduce=1", "read.iops", ""),
+        ("disable_lat=1", "read.lat.mean", 'line 9 "disable_lat=1"'),
+        ("disable_lat=1", "read.clat.p99", ""),
+        ("", "read.lat.p99", "fio computes no percentiles of lat\n  lat_percentiles=1"),
+        ("lat_percentiles=1", "read.lat.p99", ""),
+        ("clat_percentiles=0", "read.clat.p99", "fio computes no percentiles of clat"),
+        ("percentile_list=50:90", "read.clat.p99", 'line 9 "percentile_list=50:90"\n  add 99 to the list'),
+        ("percentile_list=50:99.0:99.9", "read.clat.p99", ""),
+        ("[y]\ndisable_clat=1\n[z]\nrw=write\ndisable_clat=1", "read.clat.mean", 'line 10 "disable_clat=1"'),
+    ],
+)
+def test_a_latency_that_the_jobs_do_not_measure(tmp_path: Path, added: str, metric: str, words: str) -> None:
+    job = tmp_path / "job.fio"
+    job.write_text(f"{TAKEN}{added}\n", encoding="utf-8")
+    text = refusal(job, bisect__metric=metric)
+    assert bool(text) is bool(words), text
+    assert re.search(words, text), text
+    if "[y]" in added:
+        assert refusal(job, bisect__metric=metric, bisect__over="x") == ""
 
 
 def test_job_by_the_name_that_fio_gives_it(tmp_path: Path) -> None:

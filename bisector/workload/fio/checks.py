@@ -160,12 +160,16 @@ def told(found: Iterable[Objection]) -> tuple[str, str] | None:
 
 def objections(text: str) -> Iterator[Objection]:
     """Yield what cannot work on any stack."""
+    found = jobs(text)
+    begun = not found
     for line in lines(text):
+        begun = begun or line.section is not None
+        if not begun:
+            yield Objection(line, "fio refuses an option that stands before any [section]", "write [global] above it")
         if _INCLUDE.match(line.written):
             yield Objection(line, "the guest gets this one file", "write what it includes into the file itself")
         elif line.section is None and line.name not in _FREE:
             yield from _variables(line)
-    found = jobs(text)
     if not found:
         yield Objection(None, "has no job section", "an fio job file needs a [name] line")
     for job in found:
@@ -188,7 +192,8 @@ def untaken(text: str, variables: Mapping[str, str]) -> Iterator[Objection]:
         for line in options:
             value = None if line.value is None else expanded(line.value, variables)
             found = job_file.why_no_engine(value) if value and line.name == "ioengine" else None
-            found = found or job_file.objection(line.written, value, engine)
+            blank = re.search(r"=\s", line.text) and value  # fio takes none before a word
+            found = found or job_file.objection(line.written, f" {value}" if blank else value, engine)
             if found is not None:
                 why, advice = found
                 yield Objection(line, why, advice or _ENGINES)

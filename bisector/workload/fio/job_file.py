@@ -27,6 +27,9 @@ TABLE = Path(__file__).parent / "options.txt"
 _ENGINE_ALIASES = {"linuxaio": "libaio", "aio": "libaio"}
 _USUAL_ENGINE = "psync"
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"\s?[-+.:,]*[0-9]")
+# What fio itself replaces in a value: a variable of the environment, or a keyword (fio(1), "Reserved Keywords").
+_REPLACED = re.compile(r"\$(?:\{|pagesize|mb_memory|ncpus)")
 
 
 class _Option(NamedTuple):
@@ -75,7 +78,7 @@ def engine_called(name: str | None) -> str:
 def why_no_engine(name: str) -> tuple[str, str] | None:
     """Why the guest's fio has no such engine, and what may be meant; None if it has the engine."""
     engines = _table()[2]
-    if "$" in name or engine_called(name) in {*engines, "external"}:
+    if "${" in name or engine_called(name) in {*engines, "external"}:
         return None
     return f"the guest's {VERSION} has no I/O engine {name}", _near(name, engines)
 
@@ -100,7 +103,7 @@ def _unfit(name: str, value: str | None, option: _Option) -> tuple[str, str] | N
         return None if option.bare else (f"{name} needs a value", f"{name}={' or '.join(option.words[:2]) or '1'}")
     if not value:
         return f"{name}= has no value", "give it one, or leave it out"
-    if "$" in value:  # fio itself replaces this
+    if _REPLACED.search(value):
         return None
     word = re.split("[:,]", value)[0]
     if option.words and word not in option.words:
@@ -110,9 +113,9 @@ def _unfit(name: str, value: str | None, option: _Option) -> tuple[str, str] | N
 
 
 def _of_number(name: str, value: str, option: _Option) -> tuple[str, str] | None:
-    if not any(char.isdigit() for char in value):
+    if not _NUMBER.match(value):
         return f"{VERSION} does not take {value!r} for {name}", "expected a number"
-    number = int(value) if _WHOLE.fullmatch(value) else None
+    number = int(value) if _WHOLE.fullmatch(value.strip()) else None
     if number is not None and option.least is not None and number < option.least:
         return f"{name} is {option.least} or more", f"{name}={option.least}"
     if number is not None and option.most is not None and number > option.most:
@@ -242,9 +245,12 @@ class FioJob:
 def read(path: Path) -> str:
     """The text of a job file, without a byte order mark, which fio does not know; raises :class:`UserError`."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
         raise UserError(f"the fio job file {path} cannot be read: {error}") from error
+    if "\0" in text:
+        raise UserError(f"the fio job file {path} is not text in UTF-8, as fio reads it")
+    return text
 
 
 def log_names(text: str) -> tuple[str, ...]:
@@ -279,7 +285,7 @@ def lines(text: str) -> Iterator[JobLine]:
 
 
 def jobs(text: str) -> tuple[FioJob, ...]:
-    """The job sections of a job file, in order; options before any section are ignored, and left to fio to refuse."""
+    """The job sections of a job file, in order; options before any section, which fio refuses, are ignored."""
     found: list[FioJob] = []
     everywhere: dict[str, JobLine] = {}
     current: dict[str, JobLine] = {}
@@ -352,6 +358,22 @@ def told_apart(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{name}/{next(numbers[name])}" if name in numbers else name for name in names)
 
 
+def _unmeasured(job: FioJob, metric: str) -> Iterator[tuple[str, str]]:
+    """Yield why a job does not measure the latency of a metric, or not this percentile, and what to write instead."""
+    kind, _, what = metric.partition(".")[2].partition(".")
+    if kind not in ("slat", "clat", "lat"):
+        return
+    for option in ("gtod_reduce", f"disable_{kind}"):
+        if job.is_on(option):
+            yield f"[{job.section}] has no {metric}: {job.lines[option]}", f"leave {option} out"
+    if what[1:2].isdigit():
+        if not job.is_on(f"{kind}_percentiles", default=kind == "clat"):
+            yield f"[{job.section}] has no {metric}: fio computes no percentiles of {kind}", f"{kind}_percentiles=1"
+        listed = job.options.get("percentile_list", "")
+        if listed and float(what[1:]) not in map(float, re.findall(r"\d+(?:\.\d+)?", listed)):
+            yield f"[{job.section}] has no {metric}: {job.lines['percentile_list']}", f"add {what[1:]} to the list"
+
+
 def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
     """Why a run of the file cannot have the value that decides, and what it has instead; None if it may have it.
 
@@ -365,8 +387,10 @@ def lacks(text: str, objective: Objective) -> tuple[str, str] | None:
         return f"no job has {objective.metric}: none is told to {wanted}", f"metrics of its jobs are: {has}{more}"
     if objective.metric.startswith(SYNCS) and not any(job.syncs for job in jobs(text)):
         return f"no job has {objective.metric}: none is told to sync", "set fsync=N or fdatasync=N in a job that writes"
-    if objective.over in OVER:
-        return None
+    counting = (job for job in jobs(text) if wanted in job.directions and objective.over in (*OVER, job.name))
+    unmeasured = next((one for job in counting for one in _unmeasured(job, objective.metric)), None)
+    if unmeasured or objective.over in OVER:
+        return unmeasured
     over, started = objective.over, [(called, job) for job in jobs(text) for called in job.processes]
     named = dict(zip(told_apart([called for called, _ in started]), [job for _, job in started], strict=True))
     if over not in named:  # a name in the file need not be the name of a job
