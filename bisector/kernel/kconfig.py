@@ -7,6 +7,7 @@ user's file. Kconfig itself is run by ``build``, not here.
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,8 @@ _OPTION = re.compile(r"(CONFIG_\w+)=(.*)")
 # The part of a value that Kconfig uses: of y, m or n only the letter, of a string everything up to its closing quote.
 # Kconfig accepts no comment after a number; it is cut off here.
 _VALUE = re.compile(r'([ymn]).*|("(?:\\.|[^"\\])*").*|(-?\d+|(?:0[xX])?[0-9a-fA-F]+)(?:\s+#.*)?')
+# Kconfig passes over a second option on a line, and up to v6.7 over what stands behind "is not set".
+_IN_PART = re.compile(r"(?:# CONFIG_\w+ is not set.|CONFIG_\w+=[^#\"]*\bCONFIG_\w+=)")
 _NUMBER = re.compile(r"-?\d+|(0[xX])[0-9a-fA-F]+")
 _DEFINED = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.MULTILINE)
 # Comments to Kconfig; in a fragment, the options after "optional" may be unknown to a tree, until the next mark.
@@ -246,7 +249,7 @@ def _read(path: Path, what: str, need: str = "") -> str:
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
         raise UserError(f"{what} {path}: {reason}") from error
     if b"\0" in data:
@@ -259,6 +262,11 @@ def _read(path: Path, what: str, need: str = "") -> str:
         )
     for number, line in enumerate(_lines(text), 1):
         found = _OPTION.fullmatch(line)
+        if _IN_PART.match(line):
+            raise UserError(
+                f"{path}:{number}: Kconfig does not read all of {line[:_QUOTED]!r}",
+                "write each option on a line of its own, and nothing behind 'is not set'",
+            )
         if found is None and line and not line.startswith("#"):
             raise UserError(
                 f"{path}:{number}: {line[:_QUOTED]!r} is neither an option nor a comment",

@@ -28,7 +28,7 @@ ODD = [
                  {"CONFIG_X": "0x10", "CONFIG_Y": "ff", "CONFIG_Z": "-1"}, id="numbers"),
     pytest.param(b'# f\xfcr mich\nCONFIG_A=y\nCONFIG_S="\xfc"\n', {"CONFIG_A": "y", "CONFIG_S": '"\ufffd"'},
                  id="Latin-1"),
-    pytest.param(b"#CONFIG_A is not set\n#  CONFIG_B is not set\n# CONFIG_C is not set, yet\n\n\t\nCONFIG_D=y\n",
+    pytest.param(b"#CONFIG_A is not set\n#  CONFIG_B is not set\n# CONFIG_C=y\n\n\t\nCONFIG_D=y\n",
                  {"CONFIG_D": "y"}, id="comments"),
 ]  # fmt: skip
 
@@ -61,6 +61,15 @@ def test_a_line_that_kconfig_would_pass_over_is_refused(tmp_path: Path, line: st
         with pytest.raises(UserError) as caught:
             read(file)
         assert caught.value.message == f"{file}:4: {why}"
+
+
+@pytest.mark.parametrize("line", ["CONFIG_A=y CONFIG_B=y", "CONFIG_A=y;CONFIG_B=n", "# CONFIG_A is not set, yet"])
+def test_a_line_that_kconfig_reads_in_part_is_refused(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "odd.config"
+    file.write_text(f"CONFIG_X=y  # not CONFIG_Y=y\n{line}\n")
+    for read in (kconfig.read_base, kconfig.read_fragment):
+        with pytest.raises(UserError, match=f":2: Kconfig does not read all of '{line}'"):
+            read(file)
 
 
 def test_symbols_of_a_tree_in_any_depth(tmp_path: Path) -> None:
@@ -112,13 +121,16 @@ def test_architecture(text: str, architecture: str | None, tmp_path: Path) -> No
         kconfig.read_base(tmp_path / "config")
 
 
+DAMAGED = gzip.compress(b"CONFIG_SMP=y\n")[:10] + b"\xff" * 20
+
+
 def test_base_may_be_gzipped(tmp_path: Path) -> None:
     base = tmp_path / "config.gz"
     base.write_bytes(gzip.compress(b"CONFIG_SMP=y\n"))
     assert kconfig.read_base(base) == "CONFIG_SMP=y\n"
 
 
-@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x7fELF\xff\xfe", b"\x1f\x8b\x00"])
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x7fELF\xff\xfe", b"\x1f\x8b\x00", DAMAGED])
 def test_base_that_is_no_configuration(tmp_path: Path, content: bytes) -> None:
     base = tmp_path / "config"
     base.write_bytes(content)
