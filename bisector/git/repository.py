@@ -449,11 +449,14 @@ class Repository:
         if "/" in rev and (self.top / self.prefix / rev).exists():
             return UserError(f"{rev!r} is a path, and a commit is asked for here", f"paths come last: OLD NEW -- {rev}")
         names = self.ask("for-each-ref", "--format=%(refname:short)", "refs/tags", "refs/heads", "refs/remotes").lines
-        if near := [name for name in difflib.get_close_matches(rev, names, n=3) if name != rev]:
-            return UserError(f"unknown revision {rev!r}", f"did you mean {' or '.join(near)}?")
-        if self.shallow:
-            return UserError(f"unknown revision {rev!r} in this shallow clone", "git fetch --unshallow --tags")
-        return UserError(f"unknown revision {rev!r}", "git fetch --tags, if it is a new one")
+        near = [name for name in difflib.get_close_matches(rev, names, n=3) if name != rev]
+        meant = f"did you mean {' or '.join(near)}?" if near else ""
+        if self.shallow:  # it may lack what is near to what it has
+            fetch = "git fetch --unshallow --tags"
+            return UserError(
+                f"unknown revision {rev!r} in this shallow clone", f"{meant} else: {fetch}" if near else fetch
+            )
+        return UserError(f"unknown revision {rev!r}", meant or "git fetch --tags, if it is a new one")
 
 
 def _refusal(door: GitRunner, path: Path, answer: GitAnswer) -> UserError | InfraError:

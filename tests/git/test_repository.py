@@ -276,6 +276,19 @@ def test_words_that_name_no_commit(make: Make) -> None:
         assert (caught.value.message, hint in (caught.value.hint or "")) == (message, True)
 
 
+def test_a_revision_that_a_shallow_clone_lacks(make: Make, tmp_path: Path) -> None:
+    source, _ = make((Node("c0", tags=("v6.1",)), Node("c1", ("c0",), tags=("v6.2",))))
+    git(tmp_path, "clone", "-q", "--depth=1", f"file://{source.top}", "shallow")
+    shallow = Repository.open(tmp_path / "shallow")
+    for rev, hint in (
+        ("v6.1", "did you mean v6.2? else: git fetch --unshallow --tags"),
+        ("HEAD~1", "git fetch --unshallow --tags"),
+    ):
+        with pytest.raises(UserError) as caught:
+            shallow.resolve(rev)
+        assert (caught.value.message, caught.value.hint) == (f"unknown revision {rev!r} in this shallow clone", hint)
+
+
 def test_a_partial_clone_whose_remote_is_gone(make: Make, tmp_path: Path) -> None:
     source, names = make(linear(2))
     git(source.top, "config", "uploadpack.allowFilter", "true")
