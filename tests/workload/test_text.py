@@ -318,6 +318,7 @@ def test_percentiles_are_those_of_the_kind_above_them() -> None:
         ("\nRun status",
          "  steadystate  : attained=yes, bw=11.7MiB/s (12.3MB/s), iops=3000, iops mean dev=1.2%\n\nRun status"),
         ("     issued rwts", ">=64=0.0%     issued rwts"),  # a letter that was wrapped anew
+        ("23:57:43 2024\n  read:", "23:57:43\n2024 read:"),
         ("\nRun status", "     errors    : total=0, first_error=0/<Success>\n\nRun status"),
         ("23:57:43 2024\n", "23:57:43 2024\n  Description  : [a: b]\n"),
     ],

@@ -289,8 +289,8 @@ _JOB = _pattern(
     r"(?P<name>\S.*): \(groupid=\d+,\s+jobs=(?P<members>\d+)\):\s+err= ?(?P<error>\d+)(?: \((?P<words>.*)\))?:\s+"
     r"pid=(?P<pid>\d+)(?::\s+\w{3}\s+(?P<ended>\w{3}\s+\d+\s+\d\d:\d\d:\d\d\s+\d{4}))?"
 )
-_DIRECTION = _pattern(
-    r"(read|write|trim|mixed) ?:\s+"
+_DIRECTION = re.compile(
+    r"(?<!\S)(read|write|trim|mixed) ?:\s+"
     rf"(?:io=(?P<old>{_N}),\s+bw=(?P<old_bw>{_N})/s,\s+iops=(?P<old_iops>{_N}) ?,\s+runt=\s*(?P<old_ms>\d+)msec"
     rf"|IOPS=(?P<iops>{_N}),\s+BW=(?P<bw>{_N})(?:/s)?\s+\({_N}(?:/s)?\)\({_N}/(?P<ms>\d+)msec\))"
 )
