@@ -52,6 +52,7 @@ _LONGEST = {"file": 4096}
 _LONGEST_VALUE = 200
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _FIGURES = {"iops": re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"), "runtime_ms": _WHOLE}
+_SPREADSHEET = re.compile(r"[0-9]+(?:[.,][0-9]+)?[eE]\+[0-9]+")
 _OF_A_TRIAL = ("commit", "commit_date", "kernel", "verdict")
 _MOST_BYTES = 256 << 20
 _HOW_RUNS = "the files of a run are one output, and the IOPS logs of its jobs"
@@ -137,7 +138,9 @@ def is_log(path: Path) -> bool:
 
 def _rows(path: Path, *, required: str) -> Iterator[_Row]:
     text = text_of(bounded_content(path, _MOST_SHEET_BYTES), path)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    head = text.partition("\n")[0]  # spreadsheets of some countries separate values by semicolons
+    between = next((one for one in ";\t" if one in head and "," not in head), ",")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True)
     names: list[str] = []
     try:
         for values in reader:
@@ -145,7 +148,7 @@ def _rows(path: Path, *, required: str) -> Iterator[_Row]:
             if names and values:
                 yield _row(values, names, where, required)
             elif not names:
-                names, known = [value.strip() for value in values], f"columns are {', '.join(COLUMNS)}"
+                names, known = [value.strip().lower() for value in values], f"columns are {', '.join(COLUMNS)}"
                 if unknown := [name for name in names if name not in COLUMNS]:
                     raise UserError(f"{where}: unknown column {unknown[0]!r}", known)
                 if twice := [name for name in names if names.count(name) > 1]:
@@ -163,6 +166,10 @@ def _row(values: list[str], header: list[str], where: str, required: str) -> _Ro
     if not row[required]:
         raise UserError(f"{where}: {required} is empty")
     for name, value in row.items():
+        if name == "commit" and _SPREADSHEET.fullmatch(value):
+            raise UserError(
+                f"{where}: commit {value!r} is what a spreadsheet made of a hash", "take that column as text"
+            )
         if len(value) > (longest := _LONGEST.get(name, _LONGEST_VALUE)):
             raise UserError(f"{where}: {name} has {len(value):,} characters, and may have {longest:,}")
         if name in ("order", "job") and value and not _WHOLE.fullmatch(value):

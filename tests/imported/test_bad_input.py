@@ -33,6 +33,7 @@ FIO = RECORDED.parent / "fio"
         ("commit,file", ["a,missing\0.txt"], "cannot read"),
         ("commit,file", [], "no rows"),
         ("order,file", ["one,x.txt"], "index.csv:2: order 'one' is not a number"),
+        ("commit,file", ["1.23E+12,x.txt"], "index.csv:2: commit '1.23E+12' is what a spreadsheet made of a hash"),
         ("iops,file", ["many,x.txt"], "index.csv:2: iops 'many' is not a number"),
         ("commit_date,file", ["May,x.txt"], "index.csv:2: commit_date 'May' is not a date"),
         ("verdict,file", ["slow,x.txt"], "index.csv:2: the verdict 'slow' is neither 'broken' nor 'fixed'"),
@@ -53,6 +54,13 @@ FIO = RECORDED.parent / "fio"
 def test_an_index_with_an_error(desk: Desk, header: str, rows: list[str], message: str) -> None:
     assert message in desk.refuses(*index(desk, *rows, header=header))
     assert not desk.run.exists()
+
+
+@pytest.mark.parametrize("between", [";", "\t"])
+def test_an_index_as_a_spreadsheet_writes_it(desk: Desk, between: str) -> None:
+    _, path = index(desk, row("a", SLOW[1], "broken"), row("b", FAST[1], "fixed"), header="Commit,Run,Verdict,File")
+    path.write_text(path.read_text().replace(",", between), encoding="utf-8-sig")
+    assert "2 trials imported" in desk.imports("--index", path)
 
 
 def test_an_index_that_says_other_figures(desk: Desk) -> None:
