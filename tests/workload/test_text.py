@@ -5,6 +5,7 @@ import json
 import quopri
 import re
 import textwrap
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache, partial
@@ -231,6 +232,12 @@ def test_a_letter_may_wrap_every_line(width: int) -> None:
         wrapped = [part for line in text.split("\n") for part in wrap(line) or [""]]
         for prefix in ("", "> "):
             assert read("\n".join(f"{prefix}{line}" for line in wrapped).encode()).jobs == read(text.encode()).jobs
+
+
+def test_a_line_of_blanks_is_not_looked_through_again_for_each_of_them() -> None:
+    begun = time.process_time()
+    assert figures(PLAIN.replace("  cpu  ", f"x{' ' * 40_000}x\n  cpu  ").encode()) == READ_3000
+    assert time.process_time() - begun < 5
 
 
 def test_a_letter_in_quoted_printable() -> None:

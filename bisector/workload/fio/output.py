@@ -304,7 +304,7 @@ _EXACT = 100
 _AMOUNT = re.compile(r"(\d+(?:\.(\d+))?) ?([kKMGTPE]?)(i?)(B|bit|)")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)th=\[\s*(\d+)\]")
 _ISSUED = re.compile(
-    r"\bissued +(?:rwts?|r/w(?:/d)?)? ?: ?total=(?:r=)?(\d+)(?:/(?:w=)?|,)(\d+)(?:(?:/(?:[dt]=)?|,)(\d+))?.*\s+short="
+    r"\bissued +(?:rwts?|r/w(?:/d)?)? ?: ?total=(?:r=)?(\d+)(?:/(?:w=)?|,)(\d+)(?:(?:/(?:[dt]=)?|,)(\d+))?.*\s\s?short="
 )
 _GROUP = _pattern(r"Run status group \d+ \(all jobs\):")
 # Up to 2.0.7 it is "fio 2.0.7", and of 2.0.8 as Debian has it the number alone.
@@ -318,9 +318,9 @@ _DATE, _SLACK = "%b %d %H:%M:%S %Y", timedelta(seconds=5)
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Text that fio writes at the beginning of a line; the first of these that is found shows the prefix of each line.
 _ANCHORS = (
-    re.compile(r"(.+?)\s*Run status group \d+ \(all jobs\):"),
-    re.compile(r'([^{"]+?)\s*"fio version"'),
-    re.compile(r"(.+?)\s*fio-\d+\.[\w.-]+$"),
+    re.compile(r"(.{1,300}?)\s*Run status group \d+ \(all jobs\):"),
+    re.compile(r'([^{"]{1,300}?)\s*"fio version"'),
+    re.compile(r"(.{1,300}?)\s*fio-\d+\.[\w.-]+$"),
 )
 # The keys of the text in a log that is JSON itself: docker's json-file driver, and others.
 _LOGGED = ("log", "message", "msg", "line")
