@@ -30,6 +30,7 @@ _LEAST_P = 1e-4
 _TIMES_FROM = 10.0
 _THREE_DIGITS = 3
 _PAIR = 2
+_NARROW, _SMALL = 0.001, 0.01
 _SPARE = 1.1  # so that a block that takes a little longer than earlier ones still fits
 _LISTED = 20
 _SIDES = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}
@@ -101,7 +102,7 @@ def change_role(change: ComparedChange) -> Role:
 def change_text(value: float, one: Effect, objective: Objective) -> str:
     """A ratio as by :func:`ratio_text`, a difference as by :func:`difference_text`."""
     if one.scale is Scale.RATIO:
-        return ratio_text(value, one.estimate)
+        return ratio_text(value, one.estimate, one.half_width)
     return difference_text(value, objective)
 
 
@@ -116,14 +117,18 @@ def _difference(value: float, objective: Objective) -> str:
     return f"{text.removesuffix(' %')} points" if objective.definition.unit is Unit.PERCENT else text
 
 
-def ratio_text(ratio: float, estimate: float) -> str:
-    """``+20.3 %``, or ``12.3x`` for an interval whose ``estimate`` is at least tenfold or at most a tenth."""
+def ratio_text(ratio: float, estimate: float, half_width: float = math.inf) -> str:
+    """``+20.3 %``, or ``12.3x`` for an interval whose ``estimate`` is at least tenfold or at most a tenth.
+
+    A change of less than 1 % has two decimals in a narrow interval, as counted time gives: with one it may seem none.
+    """
     if math.isinf(ratio):
         return "no end"
     if not 1 / _TIMES_FROM < estimate < _TIMES_FROM:
         return f"{digits(ratio)}x"
-    text = f"{100 * (ratio - 1):+,.1f}"
-    return f"{text.lstrip('+-') if text in ('+0.0', '-0.0') else text} %"
+    decimals = 2 if half_width < _NARROW and abs(estimate - 1) < _SMALL else 1
+    text = f"{100 * (ratio - 1):+,.{decimals}f}"
+    return f"{text if text.strip('+-0.') else text[1:]} %"
 
 
 def digits(ratio: float) -> str:
@@ -232,7 +237,8 @@ def _of_placebo(result: ComparisonResult) -> Iterator[str]:
             half = f"±{_difference(one.half_width, row.objective)}"
             if one.scale is Scale.RATIO:
                 tenfold = one.half_width >= math.log(_TIMES_FROM)
-                half = "more than tenfold" if tenfold else f"±{100 * math.expm1(one.half_width):.1f} %"
+                half = ratio_text(math.exp(one.half_width), 1.0, one.half_width).lstrip("+")
+                half = "more than tenfold" if tenfold else f"±{half}"
             floors.append(f"{half} on {row.label}")
     if floors:
         yield f"Noise floor, half of the interval between two measurements of one kernel: {', '.join(floors)}."
@@ -290,9 +296,9 @@ def means(result: ComparisonResult) -> Iterator[Block]:
     rows = []
     for one in result.means:
         estimate = one.effect.estimate
-        ends = span(*(ratio_text(end, estimate) for end in one.effect.interval))
+        ends = span(*(ratio_text(end, estimate, one.effect.half_width) for end in one.effect.interval))
         ends = ends if one.effect.blocks >= _PAIR else units.UNKNOWN  # one block has no interval
-        rows.append((one.arm, ratio_text(estimate, estimate), ends, str(one.effect.blocks)))
+        rows.append((one.arm, ratio_text(estimate, estimate, one.effect.half_width), ends, str(one.effect.blocks)))
     yield _plain_table(("kernel",), ("change", "95 % interval", "blocks"), rows)
     yield Paragraph(
         f"Geometric mean of the changes on {result.means[0].rows} of {units.plural(len(result.rows), 'setup')}, those"

@@ -170,11 +170,20 @@ def test_of_several_hosts_the_figures_are_those_of_one_and_the_change_is_of_all(
     assert "host" not in [column.title for column in table(examples.usual()).columns]
 
 
+def test_a_small_change_that_is_beyond_doubt_does_not_seem_to_be_none() -> None:
+    """As in counted time: with one decimal the interval of what is faster would begin at 0.0 %."""
+    counted = {"v6.10": (14_303.0,) * 6, "v6.11": (14_309.0, 14_310, 14_309, 14_310, 14_309, 14_310)}
+    made = examples.report(examples.measured(counted))
+    (row,) = cells_of(table(made))
+    assert row[3:] == ("+0.05 %", "+0.04 to +0.05 %", "faster")
+
+
 def test_ratios() -> None:
     assert [ratio_text(one, one) for one in (1.2034, 0.9996, 0.5, 9.9, 12.04, 0.08374, 5234.0)] == [
         "+20.3 %", "0.0 %", "-50.0 %", "+890.0 %", "12.0x", "0.0837x", "5,234x",
     ]  # fmt: skip
     assert ratio_text(math.inf, 3.0) == "no end"
+    assert [ratio_text(one, 1.0, 0.0002) for one in (1.0006, 1.00004, 0.9988)] == ["+0.06 %", "0.00 %", "-0.12 %"]
     assert [digits(one) for one in (0.00012345, 0.999, 9.999, 99.96, 123.4)] == [
         "0.000123", "0.999", "10.0", "100", "123",
     ]  # fmt: skip
