@@ -296,7 +296,9 @@ def follows(earlier: str, now: str) -> str:
         return "This follows the earlier report; where the two differ, this one is the later."
     named = ", ".join(sha[:12] for sha in earlier.split()[1:])
     if earlier == now:
-        return f"This confirms the earlier report: another bisection names {named}, too."
+        return f"This confirms the earlier report: another bisection {f'names {named}' if named else 'says so'}, too."
+    if not named:  # it said that nothing had changed
+        return "This corrects the earlier report, which named no commit; what is said below takes its place."
     if earlier.split() == now.replace(_CONFIRMED, "", 1).split():
         return f"This confirms the earlier report, which named {named}; how is said below."
     if set(now.split()[1:]) & set(earlier.split()[1:]):
@@ -402,7 +404,7 @@ def _parts(report: Report, envelope: Envelope) -> Iterator[Iterable[str]]:
 
 def _noticed(report: Report) -> Iterator[str]:
     compared, first = report.before_after, report.bisection.first_fixed
-    if compared is None:
+    if compared is None or report.bisection.is_no_change:
         yield from fill(answer_sentence(report))
         return
     what = document.name_of(compared.objective)
@@ -444,7 +446,7 @@ def _named_sides(report: Report, compared: BeforeAfter) -> tuple[str, str]:
     if not report.parents:
         why = "no repository tells the parent"
     elif any(parent.sha in measured for parent in report.parents):
-        why = "the parent has no figures of a whole run"
+        why = "the parent has no whole run to compare"
     else:
         why = "the parent was not measured"
     return f"{named}, since {why}", after.short

@@ -129,8 +129,9 @@ class Post:
                 raise UserError(
                     "regzbot tracks regressions by their commits, and this is a comparison", "leave out --regzbot"
                 )
-            if made.bisection.direction is Direction.IMPROVEMENT:
-                raise UserError("regzbot tracks regressions, and this is an improvement", "leave out --regzbot")
+            if made.bisection.direction is Direction.IMPROVEMENT or made.bisection.is_no_change:
+                this = "nothing in this range is one" if made.bisection.is_no_change else "this is an improvement"
+                raise UserError(f"regzbot tracks regressions, and {this}", "leave out --regzbot")
         return replace(made, envelope=self._envelope(made))
 
     def draft(self) -> tuple[Path, Told]:

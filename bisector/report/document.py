@@ -8,6 +8,7 @@ standard deviation as a share of the mean if it is above 2 %, and the change in 
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,6 +17,7 @@ from typing import Annotated, Literal
 
 from bisector.analysis.comparison import factor_between
 from bisector.analysis.judgement import judged_run
+from bisector.analysis.verdicts import host_of
 from bisector.core import units
 from bisector.core.errors import UserError
 from bisector.core.figures import Contention, Run, run_words
@@ -29,7 +31,7 @@ from bisector.core.verdict import Direction, State, Verdict
 from bisector.git.repository import ShownCommit
 from bisector.status.view import BisectionView, TrialView
 
-_TIMES_FROM = 2.0
+_TIMES_FROM, _TENTHS_FROM = 2.0, 0.01
 _SHOWN_STDDEV = 2.0  # percent
 _ABS_WIDTH, _REL_WIDTH, _ERR_WIDTH = 10, 10, 6
 _WHOLE_FROM, _SHORT_ABOVE, _FACTOR_FROM = 1000, 1e8, 10.0
@@ -187,7 +189,8 @@ def change(before: float, after: float, objective: Objective) -> str:
     low, high = sorted((before, after))
     if low > 0 and high / low >= _TIMES_FROM:
         return f"{high / low:.1f}x {word}"
-    return f"{abs(after - before) / before:.1%} {word}"
+    share = abs(after - before) / before
+    return f"{share:.{1 if share >= _TENTHS_FROM else 2}%} {word}"
 
 
 def with_article(change: str) -> str:
@@ -212,16 +215,17 @@ def _job_metrics(
 
 
 def note(compared: BeforeAfter) -> str:
-    """Say how many trials stand on each side, and of which commits."""
+    """Say how many trials stand on each side, on which host, and of which commits."""
     before, after, objective = compared.before, compared.after, compared.objective
     basis = {
         Basis.PARENT: "",
-        Basis.NEAREST: f" The parent was not measured; {before.commit.short} is the nearest commit before it that was.",
+        Basis.NEAREST: f" The parent has no whole run there; {before.commit.short} is the nearest before it that has.",
         Basis.ENDS: " These are the ends of the range.",
     }
     counts = f"{units.plural(len(before.trials), 'trial')} before and {len(after.trials)} after"
     what = f"{name_of(objective)} is {objective.label} in the {run_words(after.judged[0].name)}."
-    return f"{what} Means of {counts} the change; %stddev is between trials.{basis[compared.basis]}"
+    host = f" on {after.trials[0].host}" if after.trials[0].host else ""
+    return f"{what} Means of {counts} the change{host}; %stddev is between trials.{basis[compared.basis]}"
 
 
 def lines(compared: BeforeAfter, axes: Sequence[tuple[str, str]]) -> list[str]:
@@ -269,7 +273,7 @@ def _figure(values: Sequence[float]) -> str:
     elif abs(mean) > _SHORT_ABOVE:
         text = f"{mean:{_ABS_WIDTH}.4g}"
     else:
-        text = f"{int(mean):{_ABS_WIDTH}d}"
+        text = f"{mean:{_ABS_WIDTH}.0f}"
     share = 100 * stdev(values) / mean if len(values) > 1 and mean else 0.0
     return text + (f" ±{share:{_ERR_WIDTH - 3}.0f}%" if share > _SHOWN_STDDEV else " " * _ERR_WIDTH)
 
@@ -432,30 +436,32 @@ class Report:
         """The answer against what came before it, or the ends of a narrowed range; ``null`` if values are missing."""
         view = self.bisection
         if view.state is State.NARROWED:
-            after, befores = self._side(view.new), [(Basis.ENDS, view.old)]
+            new, befores = view.new, [(Basis.ENDS, view.old)]
         elif view.first_fixed is not None:
             # The nearest is the last measured commit on the old side before the answer, in the order of history.
             place = next((index for index, row in enumerate(self.rows) if row.sha == view.first_fixed.sha), 0)
             earlier = [row.shown for row in reversed(self.rows[:place]) if row.verdict is Verdict.OLD]
             nearest = [one.trial.commit for one in earlier if one.trial.subject.is_commit]
-            after, befores = self._side(view.first_fixed), [(Basis.PARENT, parent) for parent in self.parents]
+            new, befores = view.first_fixed, [(Basis.PARENT, parent) for parent in self.parents]
             befores += [(Basis.NEAREST, commit) for commit in nearest]
         else:
             return None
-        sides = ((basis, self._side(commit)) for basis, commit in befores)
-        found = ((basis, before) for basis, before in sides if before is not None)
-        return next((BeforeAfter(before, after, basis, view.objective) for basis, before in found if after), None)
+        for basis, old in befores:
+            before, after = self._by_host(old), self._by_host(new)
+            # Figures of two hosts are never compared; the one that has the most trials of both sides stands for all.
+            if shared := [host for host in before if host in after]:
+                host = max(shared, key=lambda one: min(len(before[one]), len(after[one])))
+                sides = CommitSide(old, tuple(before[host])), CommitSide(new, tuple(after[host]))
+                return BeforeAfter(*sides, basis, view.objective)
+        return None
 
-    def _side(self, commit: Commit) -> CommitSide | None:
+    def _by_host(self, commit: Commit) -> dict[str, list[Trial]]:
         """The whole trials that count for a commit: its own, or those of the commit with the same kernel."""
         shas = {commit.sha, *(row.shown.trial.same_kernel_as for row in self.rows if row.sha == commit.sha)}
-        trials = tuple(
-            row.shown.trial
-            for row in sorted(self.rows, key=lambda row: row.n)
-            if row.sha in shas
-            and row.shown.trial.runs
-            and row.shown.trial.stopped_early is None
-            and row.verdict in (Verdict.OLD, Verdict.NEW)
-            and row.shown.value is not None
-        )
-        return CommitSide(commit, trials) if trials else None
+        found = defaultdict[str, list[Trial]](list)
+        for row in sorted(self.rows, key=lambda row: row.n):
+            trial = row.shown.trial
+            counts = row.verdict in (Verdict.OLD, Verdict.NEW) and row.shown.value is not None
+            if row.sha in shas and trial.runs and trial.stopped_early is None and counts:
+                found[host_of(trial)].append(trial)
+        return found

@@ -133,7 +133,7 @@ def test_a_draft_with_what_is_doubtful_and_what_is_missing(
     assert isinstance(config, EmailMessage)
     head = " ".join(text.get_content().split())
     assert head.startswith("The measured kernel was built with CONFIG_KASAN")
-    assert f"before: the old end c0 ({made.shas['c0'][:12]}), since the parent has no figures of a whole run:" in head
+    assert f"before: the old end c0 ({made.shas['c0'][:12]}), since the parent has no whole run to compare:" in head
     assert "testcase: fio randread on ssd job:" in head
     assert "disk ssd: 512 MiB, a file on the host file system: mkfs.ext4 /dev/vg/data guest:" in head
     assert config.get_content() == "CONFIG_SHORT=y\n"

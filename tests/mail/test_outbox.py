@@ -251,6 +251,8 @@ def test_withdrawal_goes_into_the_thread(record: RecordedRun, server: servers.Se
         ("found-confirmed a1", "narrowed b2 a1", "This corrects"),
         ("found a1", "found-confirmed b2", "This withdraws the earlier report: a1 is not"),
         ("narrowed a1 b2", "found-confirmed b2", "This corrects the earlier report, which named a1, b2"),
+        ("narrowed", "found b2", "This corrects the earlier report, which named no commit"),
+        ("narrowed", "narrowed", "another bisection says so, too"),
     ],
 )
 def test_what_a_later_letter_means_for_the_one_before(earlier: str, now: str, words: str) -> None:
@@ -323,3 +325,12 @@ def test_regzbot_reads_its_list_alone(tmp_path: Path, server: servers.Server, cc
     assert str(letter["Cc"]).count(lists[0]) == 1
     introduced = f"#regzbot introduced: {record.shas['c3'][:12]}"
     assert introduced in bytes(letter.get_payload(decode=True)).decode()
+
+
+def test_regzbot_gets_no_range_in_which_nothing_changed(record: RecordedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = documents.no_change()
+    slower = replace(made.bisection, direction=Direction.REGRESSION)
+    monkeypatch.setattr(outbox.reporting, "report", lambda *_: replace(made, bisection=slower))
+    asked = replace(TO, regzbot=True)
+    with opened(record.run, delivery=asked) as post, pytest.raises(UserError, match="nothing in this range is one"):
+        post.draft()

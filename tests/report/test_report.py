@@ -100,6 +100,7 @@ def test_what_the_guests_had_of_disks_file_system_and_machine() -> None:
         ("read.iops", 1000, 935, "a 6.5% regression"),
         ("read.iops", 1000, 501, "a 49.9% regression"),
         ("read.iops", 1000, 500, "a 2.0x regression"),
+        ("read.iops", 14_303, 14_286, "a 0.12% regression"),
         ("read.clat.p50", 16.2e6, 0.9e6, "an 18.0x improvement"),
         ("read.clat.p50", 1e6, 1.1e6, "a 10.0% regression"),
     ],
@@ -108,11 +109,12 @@ def test_a_change_is_a_magnitude_and_a_word(metric: str, before: float, after: f
     assert with_article(change(before, after, Objective(metric))) == text
 
 
-# The forms of lkp-tests' show_perf_change: two decimals below 1,000, whole numbers, four digits above 10^8.
+# The forms of lkp-tests' show_perf_change: two decimals below 1,000, whole numbers (which it cuts off, and the letter's
+# first lines round), four digits above 10^8.
 @pytest.mark.parametrize(
     ("metric", "line"),
     [
-        (ComparedMetric("m", (36509.9,), (27079.0,)), "     36509           -25.8%      27079        m"),
+        (ComparedMetric("m", (36509.9,), (27079.0,)), "     36510           -25.8%      27079        m"),
         (
             ComparedMetric("m", (7_000_000.0, 7_634_620.0), (5_600_000.0, 6_907_596.0)),
             "   7317310 ±  6%     -14.5%    6253798 ± 15%  m",
@@ -134,9 +136,28 @@ def test_parent_that_was_not_measured_is_not_claimed() -> None:
     compared = made.before_after
     assert compared is not None
     assert (compared.basis, compared.before.commit) == (Basis.NEAREST, examples.COMMITS[2])
-    assert f"{examples.COMMITS[2].short} is the nearest commit before it that was" in " ".join(
-        plain(page(made)).split()
+    assert f"{examples.COMMITS[2].short} is the nearest before it that has" in " ".join(plain(page(made)).split())
+
+
+def test_figures_of_two_hosts_are_never_compared() -> None:
+    """Of the parent there is a run on one host, of the commit on the other; both have measured the ends."""
+    found = examples.found()
+    ends = (examples.BROKEN, examples.FIXED)
+    trials = [examples.with_trial(one, host=host) for host in ("bench1", "bench2") for one in ends]
+    trials += [
+        examples.with_trial(one, host=host) for one, host in ((examples.MIDDLE, "bench1"), (examples.CULPRIT, "bench2"))
+    ]
+    view = replace(found, trials=tuple(replace(one, n=n) for n, one in enumerate(trials, 1)))
+    made = documents.document(view, (examples.COMMITS[2],))
+    compared = made.before_after
+    assert compared is not None
+    assert (compared.basis, compared.before.commit, compared.after.commit) == (
+        Basis.NEAREST,
+        examples.COMMITS[0],
+        examples.COMMITS[3],
     )
+    assert {trial.host for side in (compared.before, compared.after) for trial in side.trials} == {"bench2"}
+    assert "Means of 1 trial before and 1 after the change on bench2" in document.note(compared)
 
 
 def test_weak_and_skipped_trials_have_no_part_in_the_comparison() -> None:

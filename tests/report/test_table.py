@@ -308,4 +308,5 @@ def test_that_nothing_changed_names_no_commit() -> None:
         assert "othing in this range changed read.iops of the worst job: the new end's was 1.10 times" in text
         assert "is one of" not in text
     assert "no change of fio.read_iops" in mail
+    assert "noticed" not in mail
     assert "nothing in the range changed: 99.3 %" in " ".join(examples.footer_text(examples.no_change(), 100).split())
