@@ -5,6 +5,7 @@ the posterior of all readings: the trial that tells most for its time is next, u
 bisection mirrors the posterior.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -379,9 +380,9 @@ def _no_change(facts: BisectState, answer: SearchAnswer) -> str:
     if (all_of := answer.of_all) is None:
         raise RuntimeError("no change is concluded from readings of both ends")
     objective, counts = facts.judging.objective, " and ".join(map(str, all_of.counts))
-    first, since = objective.factor(all_of.of_ends, 0.0).times, objective.factor(all_of.mean, all_of.half_width)
+    first, since = objective.factor(all_of.of_ends, math.inf), objective.factor(all_of.mean, all_of.half_width)
     return (
-        f"{NOTHING_CHANGED} {objective.label}: the new end's was {first:.2f} times the old end's"
+        f"{NOTHING_CHANGED} {objective.label}: the new end's was {first.text} the old end's"
         f" when the search began, and {since.text} by {counts} readings in turn since then"
         f" (probability {share(answer.nothing)})"
     )
@@ -402,10 +403,10 @@ def _one_of(facts: BisectState, likeliest: Commit, answer: SearchAnswer, skipped
         why = "; no end without it, or with it, could be had to confirm it"
     elif effect is not None and not effect.is_shown and all(effect.counts):
         seen = facts.judging.objective.factor(effect.mean, effect.half_width)
-        needed = facts.judging.objective.factor(effect.of_ends / 2, 0.0).times
+        needed = facts.judging.objective.factor(effect.of_ends / 2, math.inf)
         why = (
             f"; {' and '.join(map(str, effect.counts))} readings without it and with it differ by {seen.text}, where"
-            f" {needed:.2f} times would be half of what the ends differ by"
+            f" {needed.text} would be half of what the ends differ by"
         )
     return f"{_likeliest(likeliest, answer)}{nothing}{why}"
 

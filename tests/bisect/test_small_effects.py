@@ -1,6 +1,7 @@
 """Small changes: of some per cent, which readings in turn tell; and less in counted time, by several guests at once."""
 
 import random
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def test_what_its_own_readings_do_not_show_is_not_named(tmp_path: Path) -> None:
     outcome = at.bisect(replace(made, iops=creeping))
     assert outcome.state is not State.FOUND
     assert "readings without it and with it differ by 1." in outcome.message
+    assert re.search(r", where 1\.\d{3} times would be half of what the ends differ by", outcome.message)
 
 
 @pytest.mark.parametrize(("level", "noise"), [(1000.0, 0.004), (1100.0, 0.02)])
