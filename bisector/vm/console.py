@@ -61,7 +61,7 @@ _RULES: tuple[tuple[ConsoleFinding, re.Pattern[str]], ...] = (
     (ConsoleFinding.PANIC, re.compile(r"-- System halted$")),
     # kernel/watchdog.c, kernel/watchdog_hld.c, kernel/hung_task.c, kernel/workqueue.c, kernel/rcu/tree_stall.h
     (ConsoleFinding.STALL, re.compile(r"(watchdog: |NMI watchdog: )?BUG: (soft lockup|workqueue lockup)")),
-    (ConsoleFinding.STALL, re.compile(r"(NMI watchdog: |watchdog: )?Watchdog detected hard LOCKUP")),
+    (ConsoleFinding.STALL, re.compile(r"((NMI )?watchdog: )?(CPU\d+: )?Watchdog detected hard LOCKUP")),
     (ConsoleFinding.STALL, re.compile(r"INFO: task .* blocked for more than \d+ seconds")),
     (ConsoleFinding.STALL, re.compile(r"(rcu: )?INFO: rcu\S* (self-)?detected (expedited )?stall")),
     # arch/x86/mm/fault.c: show_fault_oops(), its wording before and since v5.1

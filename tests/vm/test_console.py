@@ -79,6 +79,7 @@ def test_pieces_say_the_same_as_the_whole(size: int) -> None:
         ("[ 9.1] BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 33s!", ConsoleFinding.STALL),
         ("[ 9.1] INFO: rcu_sched detected stalls on CPUs/tasks:", ConsoleFinding.STALL),
         ("[ 9.1] NMI watchdog: Watchdog detected hard LOCKUP on cpu 1", ConsoleFinding.STALL),
+        ("[ 9.1] watchdog: CPU3: Watchdog detected hard LOCKUP on cpu 3", ConsoleFinding.STALL),
         ("[ 9.1] Kernel panic - not syncing: softlockup: hung tasks", ConsoleFinding.STALL),
         ("[ 9.1] WARNING: CPU: 0 PID: 1 at fs/ext4/inode.c:123 ext4_foo+0x1/0x2", None),
         ("[ 9.1] BUG: sleeping function called from invalid context at mm/slab.h:1", None),
