@@ -252,6 +252,8 @@ def test_the_configuration_is_attached_behind_the_text(config: str, defconfig: s
     [
         ("# CONFIG_KASAN is not set\nCONFIG_DEBUG_KERNEL=y\nCONFIG_DEBUG_INFO=y\n", ()),
         ("CONFIG_KASAN=y\nCONFIG_XFS_DEBUG=y\n", ("CONFIG_KASAN (checks each memory access)", "CONFIG_XFS_DEBUG (")),
+        ("CONFIG_UBSAN=y\nCONFIG_UBSAN_BOUNDS=y\n# CONFIG_UBSAN_ALIGNMENT is not set\n", ()),
+        ("CONFIG_UBSAN=y\nCONFIG_UBSAN_SANITIZE_ALL=y\n", ("CONFIG_UBSAN (",)),
         ("CONFIG_PROVE_LOCKING=y\nCONFIG_LOCKDEP=y\n", ("CONFIG_PROVE_LOCKING (", "CONFIG_LOCKDEP (")),
     ],
 )
