@@ -16,7 +16,7 @@ from bisector.campaign.instructions import Ask, Cancel, Done, Instruction, Recor
 from bisector.core.errors import EndsDoNotReproduce, InfraError
 from bisector.core.events import Note
 from bisector.core.subject import Commit, Kind, NotChanged, Subject
-from bisector.core.units import plural, share
+from bisector.core.units import share
 from bisector.core.verdict import SideWords, State, Verdict
 from bisector.git.bisect import (
     CommitToTry,
@@ -412,8 +412,8 @@ def _one_of(facts: BisectState, likeliest: Commit, answer: SearchAnswer, skipped
 
 
 def _likeliest(commit: Commit, answer: SearchAnswer) -> str:
-    what = plural(len(answer.candidates), "commit")
-    return f"one of {what}, most likely {commit.short} ({share(answer.probability)})"
+    count = len(answer.candidates)
+    return f"{f'one of {count} commits, ' if count > 1 else ''}most likely {commit.short} ({share(answer.probability)})"
 
 
 def _not_one_change(answer: SearchAnswer) -> str:

@@ -330,7 +330,9 @@ def headline(report: Told) -> str:
     if report.bisection.is_no_change:
         what = f"{report.asked.span}: no change of {name}"
     elif first is None:
-        what = f"{report.asked.span}: {name} {compared.change} by one of {len(report.bisection.candidates)} commits"
+        left = report.bisection.candidates
+        by = f"most likely by {left[0].short}" if len(left) == 1 else f"by one of {len(left)} commits"
+        what = f"{report.asked.span}: {name} {compared.change} {by}"
     else:
         found = _SUBSYSTEM.match(first.subject)
         tags += [f"[{found[1]}]"] if found else []

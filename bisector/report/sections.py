@@ -258,10 +258,11 @@ def _narrowed(view: BisectionView) -> Iterator[Fact]:
 
 def one_of(view: BisectionView) -> str:
     """The sentence about the candidates of a narrowed bisection."""
-    count = units.plural(len(view.candidates), "commit")
+    is_alone = len(view.candidates) == 1
+    which = "this one" if is_alone else f"one of {units.plural(len(view.candidates), 'commit')}"
     if view.belief is not None and not view.belief.one_change:
-        return f"not one change; if there were one, the first {view.terms.new} commit would be one of {count}"
-    return f"the first {view.terms.new} commit is one of {count}"
+        return f"not one change; if there were one, the first {view.terms.new} commit would be {which}"
+    return f"the first {view.terms.new} commit is {'most likely ' if is_alone else ''}{which}"
 
 
 def candidate_lines(view: BisectionView) -> Iterator[str]:

@@ -330,7 +330,7 @@ def test_regzbot_reads_its_list_alone(tmp_path: Path, server: servers.Server, cc
 def test_regzbot_gets_no_range_in_which_nothing_changed(record: RecordedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     made = documents.no_change()
     slower = replace(made.bisection, direction=Direction.REGRESSION)
-    monkeypatch.setattr(outbox.reporting, "report", lambda *_: replace(made, bisection=slower))
+    monkeypatch.setattr("bisector.report.reporting.report", lambda *_: replace(made, bisection=slower))
     asked = replace(TO, regzbot=True)
     with opened(record.run, delivery=asked) as post, pytest.raises(UserError, match="nothing in this range is one"):
         post.draft()

@@ -310,3 +310,15 @@ def test_that_nothing_changed_names_no_commit() -> None:
     assert "no change of fio.read_iops" in mail
     assert "noticed" not in mail
     assert "nothing in the range changed: 99.3 %" in " ".join(examples.footer_text(examples.no_change(), 100).split())
+
+
+def test_where_one_commit_is_left_it_is_not_one_of_several() -> None:
+    """As where no time was left to confirm it."""
+    view = replace(examples.narrowed(), candidates=(examples.COMMITS[3],), skips_in_the_way=())
+    assert "the first fixed commit is most likely this one:" in examples.answer_text(view)
+    mail = " ".join(RENDERERS[Format.MAIL](documents.document(view)).split())
+    assert f"v5.0..v5.1-rc1: fio.read_iops 4.0x improvement most likely by {examples.COMMITS[3].short}" in mail
+    assert "The first fixed commit is most likely this one." in mail
+    belief = replace(examples.BELIEF, one_change=False)
+    said = examples.answer_text(replace(view, belief=belief))
+    assert "if there were one, the first fixed commit would be this one:" in " ".join(said.split())
