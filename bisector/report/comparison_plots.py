@@ -40,10 +40,7 @@ _MARGIN = 1.15  # width of an axis of changes over that of its marks; in logarit
 _DIFFERENCE_TICKS = 6
 _NOTHING = 1e-9  # share of the width: a tick closer to 0 is 0 but for rounding
 # Ratios above 1 that may have a tick; those below 1 are derived from them.
-_TICKS = (
-    *(1.0002, 1.0005, 1.001, 1.002, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5),
-    *(2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0),
-)
+_TICKS = (1.0005, 1.001, 1.002, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1e3)
 _ROUND_BELOW = 1.2
 _PAIR = 2
 _LEAST_GAP = 0.1  # between two ticks, as a share of the width

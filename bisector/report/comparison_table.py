@@ -29,8 +29,7 @@ from bisector.store.store import Store, state_of
 _LEAST_P = 1e-4
 _TIMES_FROM = 10.0
 _THREE_DIGITS = 3
-_PAIR = 2
-_NARROW, _SMALL = 0.001, 0.01
+_PAIR, _NARROW, _SMALL = 2, 0.001, 0.01
 _SPARE = 1.1  # so that a block that takes a little longer than earlier ones still fits
 _LISTED = 20
 _SIDES = {Better.HIGHER: "higher is better", Better.LOWER: "lower is better", None: "neither is better"}
@@ -126,8 +125,7 @@ def ratio_text(ratio: float, estimate: float, half_width: float = math.inf) -> s
         return "no end"
     if not 1 / _TIMES_FROM < estimate < _TIMES_FROM:
         return f"{digits(ratio)}x"
-    decimals = 2 if half_width < _NARROW and abs(estimate - 1) < _SMALL else 1
-    text = f"{100 * (ratio - 1):+,.{decimals}f}"
+    text = f"{100 * (ratio - 1):+,.{2 if half_width < _NARROW and abs(estimate - 1) < _SMALL else 1}f}"
     return f"{text if text.strip('+-0.') else text[1:]} %"
 
 

@@ -460,8 +460,7 @@ class Report:
         shas = {commit.sha, *(row.shown.trial.same_kernel_as for row in self.rows if row.sha == commit.sha)}
         found = defaultdict[str, list[Trial]](list)
         for row in sorted(self.rows, key=lambda row: row.n):
-            trial = row.shown.trial
-            counts = row.verdict in (Verdict.OLD, Verdict.NEW) and row.shown.value is not None
-            if row.sha in shas and trial.runs and trial.stopped_early is None and counts:
+            trial, is_judged = row.shown.trial, row.verdict in (Verdict.OLD, Verdict.NEW)
+            if row.sha in shas and is_judged and row.shown.value is not None and trial.stopped_early is None:
                 found[host_of(trial)].append(trial)
         return found

@@ -133,7 +133,7 @@ def test_no_two_rows_of_a_panel_have_one_label() -> None:
 
 def test_ticks_of_ratios_are_round_and_apart() -> None:
     assert ratio_ticks(0.06) == pytest.approx([0.95, 0.98, 1.0, 1.02, 1.05])
-    assert ratio_ticks(0.00058) == pytest.approx([0.9995, 0.9998, 1.0, 1.0002, 1.0005]), "the band of counted time"
+    assert ratio_ticks(0.00058) == pytest.approx([0.9995, 1.0, 1.0005]), "the band of counted time"
     assert ratio_ticks(3.0) == pytest.approx([0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20])
     assert list(map(tick_text, (0.5, 0.95, 1.0, 1.2, 20.0))) == ["1/2", "-5 %", "1", "+20 %", "20x"]
     assert ratio_ticks(0.0001) == [1.0]
