@@ -153,8 +153,10 @@ class Post:
                 raise UserError(f"there is nothing to tell yet: {what}", "bisector status")
             return
         match made.bisection.state:
-            case State.FOUND | State.NARROWED:
+            case State.FOUND | State.NARROWED if not made.bisection.is_unreadable:
                 return
+            case State.FOUND | State.NARROWED:
+                raise UserError(made.bisection.message, "bisector status")
             case State.MEASURED:
                 what = "holds the trials of single commits, and no answer to tell"
             case State.IMPORTED:

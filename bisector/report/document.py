@@ -422,7 +422,7 @@ class Report:
             outcome = f"{view.first_fixed.short} is the first {view.terms.new} commit{by}"
         elif view.is_no_change:
             outcome = f"nothing in the range changed {view.objective.label}"
-        elif view.state is State.NARROWED:
+        elif view.state is State.NARROWED and not view.is_unreadable:
             outcome = f"narrowed to {units.plural(len(view.candidates), 'commit')}"
         return f"Bisection of {self.asked.span}: {outcome}"
 

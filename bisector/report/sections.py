@@ -214,7 +214,10 @@ def answer(view: BisectionView) -> FactList:
 def _answer(view: BisectionView) -> Iterator[Fact]:
     next_command, show = None, ("git", "-C", view.repository or ".", "show")
     is_over = view.budget is not None and view.budget.is_over
-    if view.state is State.FOUND and view.first_fixed is not None:
+    if view.is_unreadable:
+        yield fact(view.state.value, view.message or "no commit is left", role=Role.STRONG)
+        next_command = shlex.join(("git", "-C", view.repository or ".", "status"))
+    elif view.state is State.FOUND and view.first_fixed is not None:
         sure = f", {units.share(view.belief.best.probability)}" if view.belief is not None else ""
         said = f"{view.first_fixed.short} is the first {view.terms.new} commit{sure}"
         yield fact("answer", said, role=verdict_role(Verdict.NEW, view.direction))
@@ -337,7 +340,7 @@ def answer_sentence(report: Report) -> str:
     if view.first_fixed is not None:
         sure = f", with a probability of {units.share(view.belief.best.probability)}" if view.belief else ""
         return f"The first {view.terms.new} commit is {quoted(view.first_fixed)}{sure}."
-    if view.state is State.NARROWED:
+    if view.state is State.NARROWED and not view.is_unreadable:
         over = f"; {view.budget.why_over}" if view.budget is not None and view.budget.is_over else ""
         said = view.message if view.is_no_change else one_of(view) + over
         return f"{said[:1].upper()}{said[1:]}."

@@ -376,6 +376,11 @@ class BisectionView:
         return self.state is State.NARROWED and self.belief is not None and self.belief.no_change
 
     @property
+    def is_unreadable(self) -> bool:
+        """Whether the run ended with an answer whose commits cannot be shown, since the repository cannot be read."""
+        return self.state in (State.FOUND, State.NARROWED) and not self.candidates and not self.is_no_change
+
+    @property
     def reused(self) -> Annotated[int, Key()]:
         """The number of commits whose kernel equals one that was measured already."""
         return sum(trial.trial.same_kernel_as is not None for trial in self.trials)

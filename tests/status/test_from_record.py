@@ -15,7 +15,7 @@ from bisector.status.from_record import seen_again
 from tests import fakes
 from tests.examples import EARLY
 from tests.git.histories import linear
-from tests.recorded_run import RecordedRun
+from tests.recorded_run import RecordedRun, found
 
 SETTINGS = options.load(directory=Path("/")).settings
 LATENCY = Objective("read.clat.mean")
@@ -84,3 +84,19 @@ def test_a_first_run_without_a_value_is_shown_with_its_reason(
     assert why in " ".join(capsys.readouterr().out.split())
     assert main(["table", "--metric", metric, "--run-dir", str(recorded.run.path)]) == (2 if figures[0] else 0)
     assert main(["table", "--metric", "trim.bw", "--run-dir", str(recorded.run.path)]) == 2
+
+
+def test_an_answer_whose_repository_is_gone_is_not_called_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or where git does not trust it, as in a run of another user's: the record has the answer, and git its commits."""
+    recorded = found(tmp_path)
+    recorded.repository.rename(tmp_path / "elsewhere")
+    why = f"the commits of the answer cannot be shown: {recorded.repository} is not a directory"
+    for command in ("status", "table", "report"):
+        assert main([command, "--run-dir", str(recorded.run.path)]) == 0
+        said = capsys.readouterr().out
+        assert why in " ".join(said.split())
+        assert "no verdict on the range" not in said
+    assert main(["mail", "--run-dir", str(recorded.run.path)]) == 2
+    assert why in capsys.readouterr().err
