@@ -79,8 +79,9 @@ def recall() -> dict[str, Accelerator]:
 
 def remember(hypervisor: Hypervisor, accelerator: Accelerator) -> None:
     """Record the newest answer alone: an earlier one belongs to an earlier boot or to another QEMU."""
-    accelerator_file().parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(accelerator_file(), json.dumps({_key(hypervisor): accelerator.value}).encode())
+    with suppress(OSError):  # then it is tried again
+        accelerator_file().parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(accelerator_file(), json.dumps({_key(hypervisor): accelerator.value}).encode())
 
 
 def choose_accelerator(

@@ -90,9 +90,10 @@ def embedded_directory(root: Path, cache: Path | None) -> Path:
     (directory / "etc/qemu.conf").write_text("\n".join(lines) + "\n", encoding="ascii")
     link = directory / "cache"
     if cache is not None and not link.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(cache.resolve())
+        with suppress(OSError):  # then the driver learns it again; the check of the cache directory says what is wrong
+            cache.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(cache.resolve())
     atexit.register(remove_if_idle, directory)
     atexit.register(let_go)  # called before remove_if_idle: the order is the reverse
     return directory

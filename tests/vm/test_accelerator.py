@@ -92,6 +92,13 @@ def test_before_there_is_a_kernel_only_a_kvm_that_runs_nothing_is_known(
     assert list(accelerator.recall().values()) == ([TCG] if kvm and found else [])
 
 
+def test_what_cannot_be_remembered_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    accelerator.remember(Offering(), TCG)
+    assert accelerator.recall() == {}
+
+
 def test_without_libvirt_nothing_is_known_of_kvm(tmp_path: Path) -> None:
     nowhere = {"machine.connect": f"qemu:///system?socket={tmp_path}/nowhere"}
     assert probes.try_kvm(options.load(nowhere).settings.machine) is None

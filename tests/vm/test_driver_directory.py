@@ -72,6 +72,15 @@ def test_one_process_has_one_embedded_directory(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("place_of_drivers")
+def test_a_cache_that_cannot_be_made_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a home that this user may not write, which the check of the cache directory refuses."""
+    monkeypatch.setattr(driver, "_opened", [])
+    (tmp_path / "file").touch()
+    made = driver.embedded_directory(tmp_path / "one", tmp_path / "file/libvirt")
+    assert not (made / "cache").exists()
+
+
+@pytest.mark.usefixtures("place_of_drivers")
 def test_a_directory_that_another_process_holds_is_not_removed(tmp_path: Path) -> None:
     """A copied run directory has the same link; its process may be building, with no guest yet."""
     directory = made(tmp_path / "one")
