@@ -171,7 +171,10 @@ def kvm(device: Path = KVM_DEVICE, cpuinfo: Path = _PROC_CPUINFO) -> Finding:
     rights = f"{device} belongs to group {group}, mode {status.st_mode & 0o777:04o}"
     if os.access(device, os.R_OK | os.W_OK):
         return Finding("kvm", Grade.OK, f"{rights}: this user may read and write it")
-    user = pwd.getpwuid(os.getuid()).pw_name
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container
+        user = str(os.getuid())
     # Joining the group helps only if the group has the rights; it takes effect at the next login.
     join = f"sudo usermod --append --groups {group} {user}"
     allow = f"sudo setfacl --modify user:{user}:rw {device}"
