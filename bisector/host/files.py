@@ -247,12 +247,12 @@ def directory(name: str, path: Path, *, of_record: bool = False) -> Finding:
     With ``of_record`` it is to hold a record. Raises :class:`UserError` if it is not writable, or not safe for a
     record.
     """
-    there = nearest(path)
+    there, other = nearest(path), "--run-dir DIR" if of_record else "XDG_CACHE_HOME=DIR"
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{path}: {there} is not a directory that this user can write", "name another: --run-dir DIR")
+        raise UserError(f"{path}: {there} is not a directory that this user can write", f"name another: {other}")
     kind = file_system(there)
     shown = f"{path} on {kind}"
-    elsewhere = "bisector start OLD NEW --run-dir DIR  # on a disk of this host"
+    elsewhere = f"name one on a disk of this host: {other}"
     if of_record and kind in _NO_RECORD:
         raise UserError(
             f"{shown}: a record is not safe there: its database (SQLite in WAL mode) and its lock need memory and "

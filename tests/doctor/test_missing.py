@@ -94,7 +94,7 @@ MISSING: tuple[tuple[str, str, Callable[[Machine], None], str], ...] = (
     ("guest image", "guest image", without("mmdebstrap"), install("mmdebstrap")),
     ("user namespaces", "user namespaces", ordinary_user_without_namespaces, "--add-subuids"),
     ("run directory", "run directory", run_directory_below_a_file, "--run-dir"),
-    ("cache directory", "cache directory", cache_below_a_file, "--run-dir"),
+    ("cache directory", "cache directory", cache_below_a_file, "XDG_CACHE_HOME=DIR"),
     ("libvirt's reach", "libvirt's reach", qemu_that_does_not_start, "XDG_CACHE_HOME=DIRECTORY"),
     ("disk room", "disk room", no_room, "--run-dir"),
     ("disks", "ssd disk", disk_gone("ssd"), ""),

@@ -102,9 +102,9 @@ def test_an_unfit_file_system_is_a_warning_and_nfs_no_place_for_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(files, "file_system", lambda _: kind)
-    row = files.directory("run directory", tmp_path / "still" / "to be made")
+    row = files.directory("cache directory", tmp_path / "still" / "to be made")
     assert (row.state, f" on {kind}, which is " in row.what) == (Grade.WARN, True)
-    assert "--run-dir" in (row.remedy or "")
+    assert "XDG_CACHE_HOME" in (row.remedy or "")
     assert not list(tmp_path.iterdir())
     if kind == "nfs4":
         with pytest.raises(UserError, match=f"on {kind}: a record is not safe there") as caught:
