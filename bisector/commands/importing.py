@@ -22,6 +22,7 @@ from bisector.core.trial import Trial
 from bisector.core.verdict import Direction, SideWords, Verdict
 from bisector.git.bisect import check_terms
 from bisector.git.repository import Repository
+from bisector.host.files import our_files
 from bisector.imported import trials
 from bisector.imported.trials import COLUMNS, ImportedTrial, ImportEntry
 from bisector.report.sections import answer
@@ -192,7 +193,8 @@ def _end(rev: str, flag: str, found: Sequence[ImportedTrial], place: Path | None
 
 
 def _kept(run: RunDirectory, found: Sequence[ImportedTrial], first: int) -> list[Trial]:
-    return [trials.keep(one, n, run.path) for n, one in enumerate(found, first)]
+    with our_files(run.path):
+        return [trials.keep(one, n, run.path) for n, one in enumerate(found, first)]
 
 
 def _show(

@@ -1,5 +1,6 @@
 """What cannot be imported: a sentence with file and line, and nothing is recorded."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bisector.cli import main
 from bisector.core.errors import UserError
 from bisector.core.verdict import SideWords, State, Verdict
 from bisector.imported import trials
@@ -199,6 +201,15 @@ def test_a_bisection_of_ours_is_left_alone(desk: Desk) -> None:
         store.set_state(State.STOPPED)
         assert "holds what was measured here" in desk.refuses(SLOW[1])
         assert len(store.trials()) == 1
+
+
+def test_a_full_disk_is_no_bug(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, _: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["import", str(SLOW[0]), "--run-dir", str(desk.run)]) == 4
+    assert "No space left on device\n  make room: df -h" in desk.output.readouterr().err
 
 
 def test_a_job_that_stood_still_is_no_measurement(desk: Desk) -> None:
