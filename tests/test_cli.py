@@ -77,7 +77,7 @@ def test_not_a_kernel_tree(world: World, tmp_path: Path) -> None:
     [
         ("v1 v3", ("unknown revision 'v3'",)),
         ("v1 other", ("no common history",)),
-        ("v2 v1", ("swapped", "bisector start")),
+        ("v2 v1", ("swapped", "the other way round")),
         ("v1 v1", ("the same commit",)),
         ("v1 v2 --base-config arm.config", ("arm",)),
         ("v1 v2 --compiler gcc-4.1", ("gcc-4.1",)),
@@ -298,7 +298,9 @@ def test_a_flag_that_cannot_matter_is_not_offered(world: World, command: str, fo
         ("simulate --graph x --flip x", "--flip: expected a probability from 0 to 1, not 'x'", "see"),
         ("simulate --graph x --strategy y", "--strategy: expected one of bayes, git, not 'y'", "see"),
         ("status it", "status does not take it", "see bisector status --help"),
-        ("cache clean", "action: expected one of show, clear, not clean", "did you mean clear?"),
+        ("cache clean", "bisector cache: expected one of show, clear, not clean", "did you mean clear?"),
+        ("image", "image needs build", "see bisector image --help"),
+        ("plan v1 v2 --skip x", "bisector plan has no flag --skip", "see bisector plan --help"),
         ("--halp", "bisector has no flag --halp", "did you mean --help?"),
         ("plan x..y y", "x..y is both ends of the range, and y is one word more", "OLD NEW or OLD..NEW"),
         (
@@ -414,6 +416,11 @@ def test_errors_on_a_full_disk_keep_their_exit_code() -> None:
 def test_closed_streams_are_readers_that_have_gone(words: str, code: int, home: Path) -> None:
     seen = ended("sh", "-c", f"exec {sys.executable} -m bisector {words}")
     assert (seen.returncode, seen.stderr) == (code, "")
+
+
+def test_a_locale_without_the_characters_of_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    assert "[-- PATH?]" in ended(*BISECTOR, "start", "--help").stdout
 
 
 class _Interrupting:

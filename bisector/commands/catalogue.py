@@ -172,7 +172,7 @@ class CommandParser(argparse.ArgumentParser):
                 raise UserError(f"{self.prog} has no flag {word}", self._meant(word, known))
 
     def _meant(self, typed: str, known: Iterable[str]) -> str:
-        near = difflib.get_close_matches(typed, list(known), n=1)
+        near = difflib.get_close_matches(typed, list(known), n=1, cutoff=0.7)
         return f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -182,7 +182,7 @@ class CommandParser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             raise UserError(f"there is no command {_PROGRAM}{f'{self.command} {value}'.removeprefix(_PROGRAM)}",
                             self._meant(value, known))  # fmt: skip
-        name = action.option_strings[-1] if action.option_strings else action.metavar or action.dest
+        name = action.option_strings[-1] if action.option_strings else self.prog
         raise UserError(f"{name}: expected one of {', '.join(known)}, not {value}", self._meant(value, known))
 
     def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:

@@ -68,7 +68,7 @@ def add(verbs: Verbs) -> None:
     doctor_.add_argument("--hosts", type=Path, metavar="FILE", help="look at the hosts of a fleet; docs/fleet.md")
     add_settings(doctor_)
     image_ = add_verb(verbs, "image", image, examples=_IMAGE_EXAMPLES)
-    image_.add_argument("action", choices=("build",), help="build the image, if it is not there yet")
+    image_.add_argument("action", metavar="build", choices=("build",), help="build the image, if it is not there yet")
     cache_ = add_verb(verbs, "cache", cache, "json", examples=_CACHE_EXAMPLES)
     cache_.add_argument(
         "action",

@@ -54,7 +54,7 @@ def check_range(repository: Repository, wanted: Range) -> int:
     if new.sha in bases:
         raise UserError(
             f"the ends are swapped: {new.short}, given as the new one, is an ancestor of {old.short}",
-            f"bisector start {new.short} {old.short}",
+            f"give them the other way round: {new.short} {old.short}",
         )
     if repository.shallow:  # commits before one that lacks its parents would never be tried
         boundary = (repository.common_dir / "shallow").read_text(encoding="ascii").split()
@@ -183,11 +183,12 @@ def read_graph(path: Path) -> RangeGraph:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise UserError(f"the graph {path} cannot be read: {error}") from error
+        raise UserError(f"the graph {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     try:
-        lines = [tuple(int(word) for word in line.split()) for line in text.splitlines()]
-        if any(not line or line[0] != number for number, line in enumerate(lines)):
-            raise ValueError("each line begins with its own number, counted from 0")  # noqa: TRY301 - reported below
+        words = [line.split() for line in text.splitlines()]
+        if any(not all(map(str.isdigit, line)) or line[:1] != [str(n)] for n, line in enumerate(words)):
+            raise ValueError("a line begins with its own number, from 0, and has only numbers")  # noqa: TRY301 - reported below
+        lines = [tuple(map(int, line)) for line in words]
         return RangeGraph.of([line[1:] for line in lines])
     except ValueError as error:
         raise UserError(

@@ -370,8 +370,10 @@ class _Reader:
         return True
 
     def _unexpected(self) -> UserError:
-        found = repr(self.words[0]) if self.words else "the end"
-        return _refused(f"{self.text}: {found} is not expected there")
+        if self.words:
+            return _refused(f"{self.text}: {self.words[0]!r} is not expected there")
+        missing = "a ) is missing" if self.text.count("(") > self.text.count(")") else "a layer or disk is missing"
+        return _refused(f"{self.text}: {missing} at the end")
 
 
 def _written(layer: type[Layer], name: str, text: str) -> str:

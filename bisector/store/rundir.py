@@ -128,7 +128,7 @@ class RunDirectory:
         if cls.is_at(directory):
             return cls(directory)
         if not directory.is_dir():
-            raise UserError(f"there is not a run directory {directory}", _MADE_BY_START)
+            raise UserError(f"there is no run directory {directory}", _MADE_BY_START)
         raise UserError(f"{directory} is not a run directory: it has no {DATABASE}", _MADE_BY_START)
 
     @classmethod

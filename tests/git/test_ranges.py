@@ -154,7 +154,7 @@ def test_a_graph_file_plain_or_compressed(tmp_path: Path) -> None:
         pytest.param(b"", "at least its new end", id="empty"),
         pytest.param(b"0\n2 0\n", "begins with its own number", id="a number left out"),
         pytest.param(b"0\n\n2 0\n", "begins with its own number", id="an empty line"),
-        pytest.param(b"0\n1 x\n", "invalid literal", id="no number"),
+        pytest.param(b"0\n1 x\n", "has only numbers", id="no number"),
         pytest.param(b"0\n1\n", "all others as ancestors", id="two ends"),
         pytest.param(b"0 1\n1 0\n", "parents come before", id="newest first"),
         pytest.param(b"\xff\n", "cannot be read", id="no text"),

@@ -101,7 +101,7 @@ def test_where_no_run_can_begin(tmp_path: Path, name: str, said: str, hint: str)
     ("name", "said"),
     [
         (".", r"is not a run directory: it has no record\.sqlite"),
-        ("nothing", "there is not a run directory"),
+        ("nothing", "there is no run directory"),
         ("n" * 300, "cannot be looked at: File name too long"),
     ],
 )
