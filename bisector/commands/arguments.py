@@ -41,7 +41,7 @@ SEARCH_SETTINGS = frozenset(
     )
 ) | {"workload.full_runs"}
 TWO_SIDED_SETTINGS = frozenset(("bisect.threshold", "bisect.expect", "bisect.terms"))
-_PERSONS = f"below it counts $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}, for all your runs"
+_PERSONS = f"what it leaves out is taken from $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}, your own for all runs"
 _SETTING = "setting "  # prefix of a setting's destination; no other argument's destination begins with it
 
 
@@ -82,7 +82,7 @@ def _flag(*names: str, **how: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     return names, how
 
 
-_HOSTS = "measure on the hosts of hosts.toml, or of tls://…, and not here"
+_HOSTS = "measure on the hosts of FILE (hosts.toml), or of the cluster at tls://…, and not here"
 _RUN = "which run: its directory, or its number or name in `bisector runs` (default: the newest)"
 _PATHS = "after --: only commits that touch these, from here as for git"
 # Arguments that mean the same in several commands; the keys are the words that :func:`add_verb` takes.

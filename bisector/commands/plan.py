@@ -57,7 +57,7 @@ def add(verbs: Verbs) -> None:
         help=f"how many searches to simulate (default: {SEARCHES})",
     )
     verb.add_argument(
-        "--budget", type=duration, metavar="DURATION", help="what can be reached in so long: 6h; see bisector start"
+        "--budget", type=duration, metavar="DURATION", help="what can be reached in that time (6h); see bisector start"
     )
     meaning = "how many hosts like this one, or hosts.toml; say what they gain (default: 1)"
     verb.add_argument("--hosts", type=_hosts, default=1, metavar="K|FILE", help=meaning)

@@ -17,7 +17,7 @@ _EXAMPLES = f"""\
 examples:
   bisector settings                        all of them, and where each value comes from
   bisector settings storage.cache_size     what one is, and which values it takes
-  bisector settings --changed              those that have not their default
+  bisector settings --changed              only what differs from its default
   bisector settings --profile article --set storage.hdd.iops_limit=200
   bisector settings --toml > {CONFIG_FILE}
 Settings for all your runs: $XDG_CONFIG_HOME/bisector/{CONFIG_FILE}.

@@ -116,7 +116,7 @@ class BisectSettings:
     part: Annotated[RunPart, Option(
         "bisect.part", "auto",
         "which part of a run the metric is of: all of it, or what is left when it has settled, as in "
-        "read.iops.steady; auto is as a metric that is given says, else steady where a cache is filled", "whole",
+        "read.iops.steady; auto is the part that --metric names, else steady on a stack that fills a cache", "whole",
         flag="--part", metavar="NAME")]
     over: Annotated[Line, Meta(description="worst, sum, mean or the name of a job"), Option(
         "bisect.over", AUTO,
@@ -214,7 +214,7 @@ class KernelSettings:
     build_deadline_s: Annotated[Seconds, Meta(ge=1), Option("kernel.build_deadline", "1h", "longest build, seconds")]
     sandbox: Annotated[bool, Option(
         "kernel.sandbox", True,
-        "run make in a sandbox, without network, home directory and other processes; --no-sandbox turns it off",
+        "whether make runs in a sandbox, without network, home directory and other processes; --no-sandbox: no",
         flag="--no-sandbox", const="false")]
     recheck: Annotated[bool, Option(
         "kernel.recheck", True,
@@ -236,8 +236,8 @@ class MachineSettings:
     clock: Annotated[GuestClock, Option(
         "machine.clock", "auto",
         "what makes the guest's time pass: the host's clock, or under emulation the guest's own instructions, which "
-        "gives the same figures each time, and sees no caches, branch prediction or other CPUs; auto is the "
-        "instructions where guests are emulated and all that is given goes with it, else the host's",
+        "gives the same figures each time, and sees no caches, branch prediction or other CPUs; auto counts "
+        "instructions where guests are emulated and all other settings permit it, else it is the host's clock",
         flag="--clock", metavar="NAME")]
     instruction_ns: Annotated[Count, Option(
         "machine.instruction_ns", 8, "what an instruction takes where they are counted, in ns: 1, 2, 4, 8 and so on")]

@@ -37,8 +37,8 @@ _SHORT = {"iops": "iops_limit", "bandwidth": "bandwidth_limit"}
 _OTHERS = frozenset(("stack", "overwrite", "fill_deadline", "fill_rounds", "fill"))
 _FIRST = "size"  # the setting that comes first and without a name
 DISK_HELP = (
-    "a disk by its name with its settings, such as hdd2=1GiB,iops=1000,bandwidth=100MiB,latency=5ms,path=/srv/hdd2; "
-    "repeatable"
+    "a disk by its name, and its settings: size, iops, bandwidth, latency, path; such as hdd2=1GiB,iops=1000 or "
+    "nvme=path=/dev/nvme0n1p4; repeatable"
 )
 
 

@@ -221,8 +221,8 @@ class Command(Workload):
         flag="--setup", metavar="COMMAND")]
     figures: Annotated[tuple[CommandFigure, ...], FIGURES, Option(
         "workload.command.figures", (),
-        "figure that the command prints, as NAME=UNIT,higher or lower: a line NAME=VALUE; with ,json:PATH or "
-        ",regex:EXPRESSION behind it found so; its metric is custom:NAME, and the first one decides",
+        "figure that the command prints as a line NAME=VALUE, given as NAME=UNIT,higher or lower; append ,json:PATH or "
+        ",regex:EXPRESSION to find it elsewhere in the output; its metric is custom:NAME, and the first one decides",
         flag="--figure", metavar=EXAMPLE, repeat=True)]
     runs: Annotated[repetitions.Repetitions, Option(
         "workload.command.runs", 3, "how often a run repeats the command; the median counts", 5)]
