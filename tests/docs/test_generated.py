@@ -38,7 +38,9 @@ def _anchors(page: Path) -> set[str]:
 def test_setup_shows_what_doctor_prints(tmp_path: Path) -> None:
     """Of the rows that are the same on every machine, but for the version of git."""
     page = " ".join((generate.DOCS / "setup.md").read_text(encoding="utf-8").split())
-    asked = checks.CheckContext(options.load(directory=tmp_path).settings, tmp_path, tmp_path, lambda _: None)
+    asked = checks.CheckContext(
+        options.load({"machine.clock": "instructions"}, directory=tmp_path).settings, tmp_path, tmp_path, lambda _: None
+    )
     for probe in (one for one in checks.PROBES if one.name in ("git", "kernel config")):
         finding = probe.look(asked)
         assert isinstance(finding, Finding)
