@@ -26,7 +26,7 @@ ROOMS = {
     "core": 2_950,
     "bisect": 2_750,
     "analysis": 2_400,
-    "status": 2_300,
+    "status": 2_310,
     "git": 2_100,
     "host": 1_950,
     "fleet": 1_850,

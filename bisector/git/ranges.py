@@ -188,8 +188,7 @@ def read_graph(path: Path) -> RangeGraph:
         words = [line.split() for line in text.splitlines()]
         if any(not all(map(str.isdigit, line)) or line[:1] != [str(n)] for n, line in enumerate(words)):
             raise ValueError("a line begins with its own number, from 0, and has only numbers")  # noqa: TRY301 - reported below
-        lines = [tuple(map(int, line)) for line in words]
-        return RangeGraph.of([line[1:] for line in lines])
+        return RangeGraph.of([tuple(map(int, line[1:])) for line in words])
     except ValueError as error:
         raise UserError(
             f"{path} is not a graph of commits: {error}",

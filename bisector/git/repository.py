@@ -21,7 +21,7 @@ from posixpath import join, normpath
 from typing import Self
 
 from bisector.core.deadline import DeadlineExpired
-from bisector.core.errors import Finding, Grade, InfraError, UserError
+from bisector.core.errors import BisectorError, Finding, Grade, InfraError, UserError
 from bisector.core.subject import Commit
 from bisector.host.files import scratch
 from bisector.host.packages import install, not_installed
@@ -457,6 +457,15 @@ class Repository:
                 f"unknown revision {rev!r} in this shallow clone", f"{meant} else: {fetch}" if near else fetch
             )
         return UserError(f"unknown revision {rev!r}", meant or "git fetch --tags, if it is a new one")
+
+
+def unreadable(path: Path) -> str:
+    """Why the commits of an answer cannot be shown; empty if the repository can be read."""
+    try:
+        Repository.open(path)
+    except BisectorError as error:
+        return f"the commits of the answer cannot be shown: {error}"
+    return ""
 
 
 def _refusal(door: GitRunner, path: Path, answer: GitAnswer) -> UserError | InfraError:

@@ -153,10 +153,10 @@ class Post:
                 raise UserError(f"there is nothing to tell yet: {what}", "bisector status")
             return
         match made.bisection.state:
-            case State.FOUND | State.NARROWED if not made.bisection.is_unreadable:
-                return
-            case State.FOUND | State.NARROWED:
+            case State.FOUND | State.NARROWED if made.bisection.is_unreadable:
                 raise UserError(made.bisection.message, "bisector status")
+            case State.FOUND | State.NARROWED:
+                return
             case State.MEASURED:
                 what = "holds the trials of single commits, and no answer to tell"
             case State.IMPORTED:

@@ -24,7 +24,7 @@ from bisector.core.objective import Factor, Objective
 from bisector.core.subject import Commit, NotChanged
 from bisector.core.verdict import State, Strategy, Verdict
 from bisector.git.ranges import Range, SearchRange
-from bisector.git.repository import Repository
+from bisector.git.repository import Repository, unreadable
 from bisector.search.graph import Kernel
 from bisector.status.blocks import Blocks, result_of
 from bisector.status.conclusion import SearchState, config_changes, ends_by_others, outcome_by_others, outside_paths
@@ -65,7 +65,7 @@ def view(run: RunDirectory, store: Store, by: Objective | None = None) -> Bisect
     last = store.state()
     state, message, candidates, belief, likely = _outcome(run, store, judging)
     if state in (State.FOUND, State.NARROWED) and belief is None and not candidates and asked.repository is not None:
-        message = "; ".join(filter(None, (message, _unreadable(asked.repository))))
+        message = "; ".join(filter(None, (message, unreadable(asked.repository))))
     skipped = set(asked.skips) | {t.commit.sha for _, t, j in judging.judged_trials() if j.verdict is Verdict.SKIP}
     first = candidates[0] if state is State.FOUND and candidates else None
     trials = [trial for _, trial in judging.trials]
@@ -164,15 +164,6 @@ def _outcome(
     state, message = state_of(run, store)
     belief, likely = _belief(asked, judging, store)
     return state, message, _candidates(asked, judging, belief, state, message), belief, likely
-
-
-def _unreadable(repository: Path) -> str:
-    """Why the commits of an answer cannot be shown; empty if the repository can be read."""
-    try:
-        Repository.open(repository)
-        return ""
-    except BisectorError as error:
-        return f"the commits of the answer cannot be shown: {error}"
 
 
 def _how_to_go_on(run: RunDirectory, view: BisectionView) -> str | None:

@@ -377,7 +377,7 @@ class BisectionView:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether the run ended with an answer whose commits cannot be shown, since the repository cannot be read."""
+        """Whether there is an answer, and the repository with its commits cannot be read."""
         return self.state in (State.FOUND, State.NARROWED) and not self.candidates and not self.is_no_change
 
     @property

@@ -370,10 +370,9 @@ class _Reader:
         return True
 
     def _unexpected(self) -> UserError:
-        if self.words:
-            return _refused(f"{self.text}: {self.words[0]!r} is not expected there")
-        missing = "a ) is missing" if self.text.count("(") > self.text.count(")") else "a layer or disk is missing"
-        return _refused(f"{self.text}: {missing} at the end")
+        missing = "a )" if self.text.count("(") > self.text.count(")") else "a layer or disk"
+        wrong = f"{self.words[0]!r} is not expected there" if self.words else f"{missing} is missing at the end"
+        return _refused(f"{self.text}: {wrong}")
 
 
 def _written(layer: type[Layer], name: str, text: str) -> str:

@@ -7,7 +7,6 @@ shows the answer.
 
 import grp
 import os
-import pwd
 import shutil
 import stat
 from collections.abc import Callable
@@ -171,13 +170,9 @@ def kvm(device: Path = KVM_DEVICE, cpuinfo: Path = _PROC_CPUINFO) -> Finding:
     rights = f"{device} belongs to group {group}, mode {status.st_mode & 0o777:04o}"
     if os.access(device, os.R_OK | os.W_OK):
         return Finding("kvm", Grade.OK, f"{rights}: this user may read and write it")
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in a container
-        user = str(os.getuid())
     # Joining the group helps only if the group has the rights; it takes effect at the next login.
-    join = f"sudo usermod --append --groups {group} {user}"
-    allow = f"sudo setfacl --modify user:{user}:rw {device}"
+    join = f"sudo usermod --append --groups {group} $USER"
+    allow = f"sudo setfacl --modify user:$USER:rw {device}"
     by_group = status.st_mode & _GROUP_RIGHTS == _GROUP_RIGHTS and status.st_gid != 0
     return Finding("kvm", Grade.WARN, f"{rights}: this user may not use it", join if by_group else allow)
 
