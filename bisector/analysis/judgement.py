@@ -101,7 +101,7 @@ def unclear(stop: EarlyStop | None, threshold: float, objective: Objective) -> s
 class TrialEvidence:
     """A trial and its weaknesses; without weaknesses and without a fault it is a sound measurement.
 
-    A weak trial that is ``forgiven`` does not count towards giving up its commit.
+    A weak trial, or a fault, that is ``forgiven`` does not count towards giving up its commit.
     """
 
     trial: Trial
@@ -151,7 +151,7 @@ def settle(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> Settlement
     for one in sorted(evidence, key=lambda one: (not one.trial.bears_answer, one.trial.stopped_early is not None)):
         if one.sound:
             return SoundMeasurement(one.trial)
-    faults = [one.trial.fault for one in evidence if one.trial.fault is not None]
+    faults = [one.trial.fault for one in evidence if one.trial.fault is not None and not one.forgiven]
     vouched_for = any(one.trial.vouched_for for one in evidence)
     if faults and (vouched_for or faults[-1].kind.of_compiling or len(faults) >= policy.faults_believed):
         return Untestable(faults[-1].sentence)
@@ -161,7 +161,8 @@ def settle(evidence: Sequence[TrialEvidence], policy: RetryPolicy) -> Settlement
     if not evidence:
         return Again(f"{doubted[-1].kind}, doubted since a sound end failed, too" if doubted else "not measured yet")
     last = evidence[-1]
-    return Again(f"{last.trial.fault.kind}, once" if last.trial.fault else last.weaknesses[0])
+    how = "which may be the host's" if last.forgiven else "once"
+    return Again(f"{last.trial.fault.kind}, {how}" if last.trial.fault else last.weaknesses[0])
 
 
 # When a sound end is tried again

@@ -132,9 +132,9 @@ def changes_of_hosts(trials: Iterable[Numbered]) -> Iterator[Changed]:
 class Judging:
     """The trials of one bisection, judged by its settings; ``old`` and ``new`` are the hashes of the ends.
 
-    Weak trials up to the number ``forgiven`` are no reason to give up their commits. Without ends (a single trial)
-    there is no threshold but that of the settings. Results that depend on all trials are computed once, because each
-    trial is judged by them.
+    Weak trials up to the number ``forgiven`` are no reason to give up their commits, nor are faults of commits that
+    ``worked`` on some host in some era. Without ends (a single trial) there is no threshold but that of the settings.
+    Results that depend on all trials are computed once, because each trial is judged by them.
     """
 
     settings: Settings
@@ -142,6 +142,7 @@ class Judging:
     old: str = ""
     new: str = ""
     forgiven: int = 0
+    worked: frozenset[str] = frozenset()
 
     @cached_property
     def hosts(self) -> Mapping[str, "Judging"]:
@@ -295,6 +296,8 @@ class Judging:
             one, speed = self._whole_evidence(trial) if whole else self._evidence(trial), self._home(trial)._speed
             # Trials from before the host reached its lasting speed are no reason to give up a commit
             forgiven = n <= self.forgiven or (speed is not None and n < speed.since)
+            if trial.fault is not None:
+                forgiven = n <= self.forgiven and trial.commit.sha in self.worked
             found.append(replace(one, forgiven=forgiven))
         return found
 

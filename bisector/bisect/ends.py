@@ -196,7 +196,7 @@ def measure_both(facts: BisectState) -> Submit | Wait | Notify | None:
 
 def _no_end(facts: BisectState, commit: Commit, word: str, why: str) -> BisectorError:
     """The error for an end without a verdict; if the host is the reason, the next process measures the end again."""
-    if commit.sha in facts.judging.given_up:
+    if commit.sha in (*facts.judging.given_up, *facts.recorded.worked):
         return InfraError(f"the {word} end {commit.short} could not be measured: {why}", "bisector doctor")
     return EndsDoNotReproduce(
         f"the {word} end {commit.short} cannot be judged: {why}",

@@ -159,7 +159,8 @@ class Scope:
 class Recorded:
     """The record as of one moment; conclusions from it are computed on first use and kept.
 
-    ``built`` are the hashes of the commits whose kernel was built on any host.
+    ``built`` are the hashes of the commits whose kernel was built on any host, and ``worked`` those of the ends that
+    were measured on one.
     """
 
     scope: Scope
@@ -177,6 +178,7 @@ class Recorded:
     earlier: EarlierSearches = field(default_factory=EarlierSearches)
     built: frozenset[str] = frozenset()
     kernel_checks: tuple[KernelCheck, ...] = ()
+    worked: frozenset[str] = frozenset()
     _of_hosts: dict[str, Self] = field(default_factory=dict, init=False, repr=False, compare=False)
     _states: dict[object, SearchState] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -201,6 +203,7 @@ class Recorded:
             store.earlier(),
             frozenset(built | {trial.commit.sha for _, trial in trials if trial.kernel is not None}),
             store.facts(KernelCheck),
+            frozenset(one.commit.sha for _, one in trials if one.commit in scope.ends and one.runs and not one.fault),
         )
 
     @property
@@ -212,7 +215,7 @@ class Recorded:
     def judging(self) -> Judging:
         """The verdicts by all trials on record."""
         old, new = self.scope.ends
-        return Judging(self.scope.settings, self.trials, old.sha, new.sha, forgiven=self.scope.forgiven)
+        return Judging(self.scope.settings, self.trials, old.sha, new.sha, self.scope.forgiven, self.worked)
 
     @cached_property
     def judged(self) -> tuple[tuple[int, Trial, Judgement], ...]:

@@ -205,3 +205,17 @@ def test_what_was_measured_while_a_host_was_changed_is_measured_again(line: Lab,
     line.settings = settings
     line.killed(bench(line, 4, kill_at=5))
     assert line.finds(bench(line, 99)) == CULPRIT
+
+
+@BOTH
+def test_an_end_that_fails_after_a_change_of_the_host_is_measured_anew_by_the_next_process(
+    line: Lab, settings: Settings
+) -> None:
+    line.settings = settings
+    line.killed(bench(line, 99, kill_at=5))
+    for _ in range(2):
+        broken = bench(line, 0, faults=dict.fromkeys((line.shas["c0"], line.shas["c16"]), fakes.PANIC))
+        with pytest.raises(InfraError, match="could not be measured: panic"):
+            line.bisect(broken)
+        assert len(broken.measured) >= DEFAULTS.retries.faults_believed
+    assert line.finds(bench(line, 99)) == CULPRIT
