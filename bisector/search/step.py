@@ -46,8 +46,9 @@ class Rules:
       one noisy reading settles it.
     - ``sure``: the suspect, or a parent of it, whose runs speak against the suspect is read until they do so with
       these odds.
-    - ``surely``, ``max_reverts``: the new end without the suspect is read, at most ``max_reverts`` times in all, until
-      the suspect has the probability ``surely`` however noisy the host may be according to its readings.
+    - ``surely``, ``max_reverts``, ``no_luck``: the new end without the suspect is read, at most ``max_reverts`` times
+      in all, until the suspect has the probability ``surely`` however noisy the host may be according to its readings,
+      or until its own readings are old with the odds ``no_luck``: others leave the doubt then.
     - ``max_runs``, ``patience``: the search ends after ``max_runs`` completed runs; if noise makes it longer, after
       ``patience`` times the average number of runs, at most twice ``max_runs``.
     - ``undo_from``: a less likely commit is not undone while a trial of any commit tells something.
@@ -70,6 +71,7 @@ class Rules:
     sure: float = 10.0
     surely: float = 0.85
     max_reverts: int = 5
+    no_luck: float = 1_000.0
     max_runs: int = 60
     patience: float = 3.0
     undo_from: float = 0.10
@@ -379,9 +381,11 @@ class _Situation:
                 yield self.trial(outlook, dict(facts.twins).get(commit, commit), confirms=True)
         # On a host that may mislead in every fifth run, one matching reading may be luck. The old end with the suspect
         # is not used: it may lack what the suspect builds upon, however often it is read.
-        read_reverted = sum(one.of == (suspect, Kernel.REVERTED) for one in facts.readings)
-        may_be_luck = belief.surely < rules.surely and 0 < read_reverted < rules.max_reverts
-        if may_be_luck and Kernel.REVERTED in possible_changed_ends(problem, facts, suspect):
+        reverted = belief.undone.get((suspect, Kernel.REVERTED))
+        may_be_luck = reverted is not None and reverted.surely_new > -math.log(rules.no_luck)
+        is_seldom_read = sum(one.of == (suspect, Kernel.REVERTED) for one in facts.readings) < rules.max_reverts
+        is_open = belief.surely < rules.surely and may_be_luck and is_seldom_read
+        if is_open and Kernel.REVERTED in possible_changed_ends(problem, facts, suspect):
             yield self.undo(suspect, Kernel.REVERTED, confirms=True)
         if float(belief.p[suspect]) >= rules.target:
             yield from self.pair(effect_of(problem, facts, suspect, belief.levels), something=self.something)

@@ -45,6 +45,18 @@ def test_the_end_without_it_is_read_more_often_on_a_host_that_nobody_knows() -> 
         assert (answer.ending, answer.commit) == (SearchEnding.FOUND, 100)
 
 
+def test_the_end_without_it_is_left_once_its_runs_show_its_side_beyond_luck() -> None:
+    """With two changes, in counted time; the suspect is doubtful, but no further run of that kernel tells why."""
+    seen = readings((50, 1, 0), (98, 1, 0), (99, 2, 0), (100, 0, 2), (101, 0, 1), (150, 0, 1))
+    ends = (99, Kernel.REVERTED), (99, Kernel.REVERTED), (100, Kernel.PICKED), (100, Kernel.REVERTED)
+    once = SearchFacts((*seen.readings, *(Reading(*one, Verdict.OLD) for one in ends)))
+    facts, counted = once.with_reading(once.readings[-1]), Search(Weighing(Rates.of_counted()))
+    assert decide(plain(LINE), once, counted) == AGAIN
+    belief = believe(plain(LINE), facts, counted)
+    assert (belief.best, belief.surely < counted.rules.surely) == (100, True)
+    assert trial_of(facts, counted).commit == 97
+
+
 @pytest.mark.parametrize("untestable", [True, False])
 def test_of_two_among_many_that_do_not_build_the_end_without_one_is_read_again(untestable: bool) -> None:
     """Neither was tried, and neither would work; where they may, their own runs tell as much, and are due anyway."""
