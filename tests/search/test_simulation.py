@@ -11,6 +11,7 @@ from bisector.search.graph import Kernel, Reading, SearchFacts, as_mask
 from bisector.search.posterior import SUSPECT_WEIGHT, prior
 from bisector.search.simulate.runs import SimulatedResult, Summary, search_for, simulate
 from bisector.search.simulate.world import Conditions
+from tests.calibrate import too_few
 from tests.search.graphs import kernel_like, recorded
 
 SEED = 20_170_714
@@ -51,6 +52,13 @@ def test_a_search_is_as_sure_as_it_may_be() -> None:
     assert summary.in_set_rate >= 0.98
     assert summary.evaluations_mean <= 14.0
     assert summary.not_one_change_rate == 0
+
+
+def test_a_bound_of_make_calibrate_is_missed_by_what_chance_does_not_explain() -> None:
+    assert not too_few(38, 40, 0.98)
+    assert too_few(950, 1_000, 0.98)
+    assert [too_few(hits, 10, 0.5) for hits in (0, 1)] == [True, False]  # 1 and 11 of 1,024 ways
+    assert not too_few(0, 40, 0.0)
 
 
 def test_git_believes_everything() -> None:
