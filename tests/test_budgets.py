@@ -21,7 +21,7 @@ ROOMS = {
     "storage": 3_550,
     "vm": 3_350,
     "workload": 3_300,
-    "kernel": 3_050,
+    "kernel": 3_100,
     "commands": 3_100,
     "core": 2_950,
     "bisect": 2_750,
@@ -46,11 +46,11 @@ ROOMS = {
 }
 
 # All of ``bisector/``; 40,000 are aimed at.
-LINES = 51_250
+LINES = 51_350
 # Of them without docstrings, comments and blanks; 28,000 are aimed at.
-CODE_LINES = 35_650
+CODE_LINES = 35_700
 # Those of ``tests/``; 42,000 are aimed at.
-TEST_LINES = 53_450
+TEST_LINES = 53_850
 # Without an ``__init__`` that is nothing but a docstring; 175 are aimed at.
 MODULES_IN_ALL = 175
 # Modules that each import the next one; 24 are aimed at.
