@@ -1,5 +1,6 @@
 """``python -m bisector``, and the entry point of the ``bisector`` script."""
 
+import io
 import os
 import sys
 
@@ -23,7 +24,8 @@ def _open_standard_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # what a locale lacks becomes "?"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what the locale's encoding lacks becomes "?"
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def conclude_comparison(
                 session.go_on(run, store, display, equip)
     except Interrupted:
         raise
-    except Exception:
+    except Exception:  # a bug, too, is raised again, by which the caller tells its traceback
         with suppress(Exception):  # report the error that ended the run, and no further trouble with the record
             show_comparison(run, store, plan, as_json=as_json, failed=True)
         raise
